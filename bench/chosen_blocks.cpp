@@ -39,7 +39,7 @@ void chosen_tree(benchmark::State& state, const Geometry& geometry, bool togethe
   auto mask = made<pkv_mask>();
   mask.kind = PKV_MASK_PARENTS, mask.data = parents.data();
   pkv_chosen_blocks chosen = chosen_part(geometry, 8);
-  chosen.together = together;
+  chosen.queries_together = together ? UINT32_MAX : 1;
   auto all = made<pkv_attention_params>();
   all.mask = &mask;
   auto some = all;

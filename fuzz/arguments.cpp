@@ -218,7 +218,8 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
   const bool listed = draw.chance(50);
   pkv_chosen_blocks& blocks = listed ? params.choose(lists, draw.below(3))
                                      : params.choose(static_cast<uint32_t>(draw.between(1, 2)));
-  blocks.together = !listed && draw.chance(30);
+  if (draw.chance(30))
+    blocks.queries_together = draw.chance(50) ? UINT32_MAX : static_cast<uint32_t>(draw.below(5));
   if (draw.chance(30)) spoil(blocks, draw);
   const bool fits = fit(blocks.list_blocks);
   for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_blocks; i++)

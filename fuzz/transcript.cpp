@@ -27,6 +27,7 @@ struct Layer {
 
 struct Batch {
   double rows, sessions;
+  std::vector<uint32_t> new_tokens;
 };
 
 // Lives until the process ends. Calls are written to PREFIX.calls, the lists they refer to, each
@@ -82,16 +83,24 @@ Shape shape_of(const void* handle, uint32_t layer, double rows, uint32_t Layer::
                uint32_t Layer::* dim) {
   const Layer* const known = layer_of(handle, layer);
   if (known == nullptr) return {};
-  return {rows, amount(known->*heads),  amount(known->*dim), sessions_of(handle),
-          rows, amount(known->kv_heads)};
+  const auto batch = state().batches.find(handle);
+  return {rows,
+          amount(known->*heads),
+          amount(known->*dim),
+          sessions_of(handle),
+          rows,
+          amount(known->kv_heads),
+          batch == state().batches.end() ? std::vector<uint32_t>{} : batch->second.new_tokens};
 }
 
 Shape of_sequences(const pkv_kv_view* kv, const pkv_kv_sequences* sequences, uint32_t dim) {
   if (sequences == nullptr) return {};
   const bool placed = sequences->first_rows != nullptr;
   double rows = 0, end = 0;
+  std::vector<uint32_t> queries;
   for (uint64_t i = 0; sequences->query_lengths != nullptr && i < sequences->count; i++) {
     rows += sequences->query_lengths[i];
+    queries.push_back(sequences->query_lengths[i]);
     end = std::max(
         end, amount(sequences->query_lengths[i]) + (placed ? amount(sequences->first_rows[i]) : 0));
   }
@@ -100,7 +109,8 @@ Shape of_sequences(const pkv_kv_view* kv, const pkv_kv_sequences* sequences, uin
           amount(dim),
           amount(sequences->count),
           end,
-          kv == nullptr ? 0 : amount(kv->kv_heads)};
+          kv == nullptr ? 0 : amount(kv->kv_heads),
+          std::move(queries)};
 }
 
 uint32_t word_at(const unsigned char* bytes, size_t i) {
@@ -236,6 +246,13 @@ double bytes_of_mask(const pkv_mask& mask, Shape shape) {
   return 0;
 }
 
+double tiles_of(const pkv_chosen_blocks& blocks, const Shape& shape) {
+  double tiles = 0;
+  for (const double queries : shape.queries)
+    tiles += std::ceil(queries / std::max(1.0, amount(blocks.queries_together)));
+  return tiles;
+}
+
 double rows_of(const void* batch) {
   const auto known = state().batches.find(batch);
   return known == state().batches.end() ? 0 : known->second.rows;
@@ -268,7 +285,7 @@ void remember_layers(const void* cache, const pkv_cache_config& config) {
 void remember_rows(const void* batch, size_t count, const uint32_t* new_tokens) {
   double rows = 0;
   for (size_t i = 0; i < count; i++) rows += new_tokens[i];
-  state().batches[batch] = {rows, amount(count)};
+  state().batches[batch] = {rows, amount(count), {new_tokens, new_tokens + count}};
 }
 
 // ---- Arguments as C ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "../tests/support/unwritten.h"
 
@@ -20,6 +21,7 @@ struct Shape {
   double sequences = 1;
   double entry_rows = 0;  // of one sequence of a padded batch, up to the last that is not padding
   double kv_heads = 0;    // of attention
+  std::vector<uint32_t> queries = {};  // of attention: of each sequence
 };
 
 // The shapes of caches and batches, from earlier calls; an empty shape for an unknown handle.
@@ -36,6 +38,7 @@ Shape values(const pkv_kv_view* kv, double rows);
 double rows_of(const void* batch);
 double rows_of(const pkv_kv_sequences* sequences);
 double bytes_of_mask(const pkv_mask& mask, Shape shape);
+double tiles_of(const pkv_chosen_blocks& blocks, const Shape& shape);
 double sessions_of(const void* batch);
 void remember_layers(const void* cache, const pkv_cache_config& config);
 void remember_rows(const void* batch, size_t count, const uint32_t* new_tokens);

@@ -77,7 +77,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 	}{
 		{
 			pagedkv.ChosenBlocks{Lists: lists(11), ListBlocks: 3}, pagedkv.ErrInvalidArgument,
-			"Lists has 11 entries: 2 rows of 2 KV heads of 3 blocks are needed",
+			"Lists has 11 entries: 2 tiles of 2 KV heads of 3 blocks are needed",
 		},
 		{pagedkv.ChosenBlocks{Lists: lists(12)}, pagedkv.ErrInvalidArgument, "of 0 blocks"},
 		{

@@ -165,8 +165,9 @@ func TestFieldsOfAttention(t *testing.T) {
 	numbered(t, &mask)
 	numbered(t, &choice)
 	numbered(t, &mass)
-	choice.Lists = make([]uint32, 3*2*choice.ListBlocks)
-	choice.Chosen = make([]uint32, 3*2*choice.TopBlocks)
+	// A tile of up to three rows for each sequence.
+	choice.Lists = make([]uint32, 2*2*choice.ListBlocks)
+	choice.Chosen = make([]uint32, 2*2*choice.TopBlocks)
 	mass.Masses = make([]float32, 2*4*mass.Blocks)
 	params.Mask, params.ChosenBlocks, params.BlockMass = &mask, &choice, &mass
 	params.HeadWindows, params.HeadSinks = make([]uint32, 2), make([]uint32, 2)

@@ -31,7 +31,7 @@ func TestHeadWindows(t *testing.T) {
 	for _, wrong := range []pagedkv.AttentionParams{
 		{HeadWindows: windows[:1]},
 		{HeadSinks: []uint32{1, 2, 3}},
-		{ChosenBlocks: &pagedkv.ChosenBlocks{Together: true}},
+		{ChosenBlocks: &pagedkv.ChosenBlocks{QueriesTogether: 2}},
 	} {
 		out := f32(make([]float32, chosenNew*4*32))
 		refused(t, batch.Attend(0, f32(q), out, &wrong), pagedkv.ErrInvalidArgument)
@@ -40,17 +40,18 @@ func TestHeadWindows(t *testing.T) {
 
 func TestATreeChoosesTogether(t *testing.T) {
 	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{})
-	chosen := make([]uint32, chosenNew*2*chosenTop)
-	out := f32(make([]float32, chosenNew*4*32))
-	must(t, batch.Attend(0, f32(q), out, &pagedkv.AttentionParams{
-		Mask:         &pagedkv.Mask{Parents: []int32{-1, 0}},
-		ChosenBlocks: &pagedkv.ChosenBlocks{TopBlocks: chosenTop, Together: true, Chosen: chosen},
-	}))
-	for i := 0; i < 2*chosenTop; i++ {
-		if chosen[i] != chosen[2*chosenTop+i] {
-			t.Errorf("the tokens chose %v", chosen)
+	chosen, outs := make([]uint32, 2*chosenTop), [2][]float32{}
+	for i, lists := range [2][]uint32{nil, chosen} {
+		outs[i] = make([]float32, chosenNew*4*32)
+		blocks := &pagedkv.ChosenBlocks{QueriesTogether: 1000, Lists: lists}
+		if blocks.ListBlocks = chosenTop; lists == nil {
+			blocks.TopBlocks, blocks.ListBlocks, blocks.Chosen = chosenTop, 0, chosen
 		}
+		must(t, batch.Attend(0, f32(q), f32(outs[i]), &pagedkv.AttentionParams{
+			Mask: &pagedkv.Mask{Parents: []int32{-1, 0}}, ChosenBlocks: blocks,
+		}))
 	}
+	same(t, outs[1], outs[0]...)
 }
 
 func TestNoSinksInALayerWithSinks(t *testing.T) {

@@ -101,36 +101,44 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 	}
 }
 
-// ChosenBlocks says which blocks each row reads for each KV head, instead of all of them: what
-// TopBlocks chooses, or Lists. It also reads the first and last ones, and those with tokens of the
-// step.
+// ChosenBlocks says which blocks each tile of rows reads for each KV head, instead of all of them:
+// what TopBlocks chooses, or Lists. It also reads the first ones, those with its own tokens, and the
+// last ones before these.
 type ChosenBlocks struct {
-	// How many blocks each row chooses for each KV head: those whose keys may score highest. Needs
+	// How many blocks each tile chooses for each KV head: those whose keys may score highest. Needs
 	// a cache.
 	TopBlocks   int
-	FirstBlocks int  // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
-	LastBlocks  int  // How many blocks before those of the step, as well; 0: one; NoLastBlocks: none.
-	Together    bool // The new tokens of a session choose the same, and read them together.
-	// Instead of TopBlocks, ListBlocks indices in the block table for each row and KV head in
+	FirstBlocks int // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
+	LastBlocks  int // How many blocks before those of the tile, as well; 0: one; NoLastBlocks: none.
+	// How many consecutive new tokens of a session are a tile, which chooses once; 0: one.
+	QueriesTogether int
+	// Instead of TopBlocks, ListBlocks indices in the block table for each tile and KV head in
 	// ascending order, NoBlock after the last.
 	Lists      []uint32
 	ListBlocks int
-	// Receives the blocks that TopBlocks chose, in the form of Lists, TopBlocks entries per row and
+	// Receives the blocks that TopBlocks chose, in the form of Lists, TopBlocks entries per tile and
 	// KV head; nil: not needed.
 	Chosen []uint32
 }
 
-func (c *ChosenBlocks) place(n *numbers, rows, kvHeads int) *raw.ChosenBlocks {
+func (c *ChosenBlocks) place(n *numbers, batch batchRows, kvHeads int) *raw.ChosenBlocks {
 	if c == nil {
 		return nil
 	}
-	out := sized(&raw.ChosenBlocks{Together: flag(c.Together)})
+	out := sized(&raw.ChosenBlocks{QueriesTogether: n.u32("QueriesTogether", c.QueriesTogether)})
+	tiles, together := 0, uint64(out.QueriesTogether)
+	if together == 0 {
+		together = 1
+	}
+	for _, queries := range batch.lengths {
+		tiles += int((uint64(queries) + together - 1) / together)
+	}
 	out.TopBlocks = n.u32("TopBlocks", c.TopBlocks)
 	out.FirstBlocks = n.orNone("FirstBlocks", c.FirstBlocks, NoFirstBlocks)
 	out.LastBlocks = n.orNone("LastBlocks", c.LastBlocks, NoLastBlocks)
 	out.ListBlocks = uint64(n.u32("ListBlocks", c.ListBlocks))
-	out.Lists = n.blocks("Lists", c.Lists, rows, kvHeads, out.ListBlocks)
-	out.Chosen = n.blocks("Chosen", c.Chosen, rows, kvHeads, uint64(out.TopBlocks))
+	out.Lists = n.blocks("Lists", c.Lists, tiles, kvHeads, out.ListBlocks)
+	out.Chosen = n.blocks("Chosen", c.Chosen, tiles, kvHeads, uint64(out.TopBlocks))
 	return out
 }
 
@@ -197,7 +205,7 @@ func (p *AttentionParams) place(
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
 	n.length("LSE", len(p.LSE), rows, queryHeads)
 	out.Mask = p.Mask.place(&n, batch)
-	out.ChosenBlocks = p.ChosenBlocks.place(&n, rows, kvHeads)
+	out.ChosenBlocks = p.ChosenBlocks.place(&n, batch, kvHeads)
 	out.BlockMass = p.BlockMass.place(&n, len(batch.lengths), queryHeads)
 	return out, n.err
 }
@@ -230,18 +238,18 @@ func (n *numbers) orNone(name string, given, none int) uint32 {
 	return n.u32(name, given)
 }
 
-// blocks checks a slice of perHead indices of blocks per row and KV head, which may be nil.
-func (n *numbers) blocks(name string, given []uint32, rows, kvHeads int, perHead uint64) *uint32 {
+// blocks checks a slice of perHead indices of blocks per tile and KV head, which may be nil.
+func (n *numbers) blocks(name string, given []uint32, tiles, kvHeads int, perHead uint64) *uint32 {
 	if given == nil || n.err != nil {
 		return nil
 	}
-	overHeads, perRow := bits.Mul64(uint64(kvHeads), perHead)
-	overRows, needed := bits.Mul64(uint64(rows), perRow)
-	if kvHeads < 0 || overHeads|overRows != 0 || needed != uint64(len(given)) {
+	overHeads, perTile := bits.Mul64(uint64(kvHeads), perHead)
+	overTiles, needed := bits.Mul64(uint64(tiles), perTile)
+	if kvHeads < 0 || overHeads|overTiles != 0 || needed != uint64(len(given)) {
 		n.err = misuse(
 			n.op, ErrInvalidArgument,
-			"%s has %d entries: %d rows of %d KV heads of %d blocks are needed", name, len(given),
-			rows, kvHeads, perHead,
+			"%s has %d entries: %d tiles of %d KV heads of %d blocks are needed", name, len(given),
+			tiles, kvHeads, perHead,
 		)
 	}
 	return firstOrEmpty(given)

@@ -77,37 +77,39 @@ typedef struct pkv_mask {
 } pkv_mask;
 
 /**
- * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). For each KV head, each
- * query reads the blocks that it chooses, the first and last ones, and those with tokens of the
- * step. Windows, sinks and masks still apply. Not with ALiBi or query_positions.
+ * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). The new tokens of each
+ * session are cut into tiles, from the first one on. For each KV head, a tile reads the blocks that
+ * it chooses, the first ones, those with its tokens, and the last ones before these. Windows, sinks
+ * and masks still apply. Not with ALiBi or query_positions.
  */
 typedef struct pkv_chosen_blocks {
   uint32_t struct_size; /**< Must be sizeof(pkv_chosen_blocks). */
   /**
-   * How many blocks each query chooses for each KV head: of the blocks in which it sees a token,
-   * those with the highest bounds (Quest, Tang et al. 2024). The bound of a block is the sum, over
-   * dims and over the query heads of the KV head, of max(q * min, q * max), with min and max of the
-   * block's keys in that dim. Needs a cache. 0: lists must be set.
+   * How many blocks each tile chooses for each KV head: of the blocks in which it sees a token,
+   * those with the highest scores, which are computed from the largest and the smallest key element
+   * in each dim of a block. Needs a cache. 0: lists must be set.
    */
   uint32_t top_blocks;
   uint32_t first_blocks; /**< How many blocks at the start are also read; 1 suits most models. */
-  uint32_t last_blocks;  /**< How many right before those of the step are also read; usually 1. */
+  uint32_t last_blocks;  /**< How many right before those of the tile are also read; usually 1. */
   /**
-   * With top_blocks. 1: the new tokens of a session choose the same blocks and read them together,
-   * for example in trees of speculative tokens. These are the blocks whose bounds have the highest
-   * sums over the tokens. 0 (default): each token chooses its own.
+   * How many consecutive new tokens of a session are a tile, which chooses by the sums of its
+   * tokens' scores and reads its blocks once. 0 or 1: each token is one, as suits decode steps; 64
+   * to 128 suit prompts; UINT32_MAX: all new tokens of a session, as suits trees of speculative
+   * tokens. The last tile of a session may be smaller.
    */
-  uint32_t together;
+  uint32_t queries_together;
   uint32_t reserved; /**< Must be 0. */
   /**
-   * Instead of top_blocks, [rows][kv_heads][list_blocks]: the blocks that each query reads for each
+   * Instead of top_blocks, [tiles][kv_heads][list_blocks]: the blocks that each tile reads for each
    * KV head, as ascending indices in the block table, filled up with PKV_NO_BLOCK. They may include
-   * blocks that are read anyway. NULL: top_blocks must be set.
+   * blocks that are read anyway. The tiles of all sessions follow each other. NULL: top_blocks must
+   * be set.
    */
   const uint32_t* lists;
-  uint64_t list_blocks; /**< Indices per query and KV head. */
+  uint64_t list_blocks; /**< Indices per tile and KV head. */
   /**
-   * Out, [rows][kv_heads][top_blocks]: the blocks that top_blocks chose, in the form of `lists`,
+   * Out, [tiles][kv_heads][top_blocks]: the blocks that top_blocks chose, in the form of `lists`,
    * for example for another layer. NULL (default): not wanted.
    */
   uint32_t* chosen;

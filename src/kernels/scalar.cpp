@@ -336,8 +336,8 @@ void score_blocks(const ScoreTask& task) {
     const uint16_t* const bounds = task.bounds + uint64_t{task.blocks[i]} * 2 * task.dim;
     float score = 0;
     for (uint32_t d = 0; d < task.dim; d++)
-      score += task.positive[d] * scalar::bf16_to_f32(bounds[d]) +
-               task.negative[d] * scalar::bf16_to_f32(bounds[task.dim + d]);
+      score += task.largest[d] * scalar::bf16_to_f32(bounds[d]) +
+               task.smallest[d] * scalar::bf16_to_f32(bounds[task.dim + d]);
     task.scores[i] = std::isnan(score) ? infinity : score;
   }
 }

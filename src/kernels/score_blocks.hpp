@@ -11,9 +11,9 @@ float score_block(const unsigned char* bounds, const ScoreTask& task) {
   using Bf16 = Elements<Isa, PKV_BF16>;
   F largest(0.0f), smallest(0.0f);
   for (uint32_t d = 0; d < task.dim; d += F::size) {
-    largest = Isa::fma(F::load_unaligned(task.positive + d), Bf16::load(bounds + d * Bf16::bytes),
+    largest = Isa::fma(F::load_unaligned(task.largest + d), Bf16::load(bounds + d * Bf16::bytes),
                        largest);
-    smallest = Isa::fma(F::load_unaligned(task.negative + d),
+    smallest = Isa::fma(F::load_unaligned(task.smallest + d),
                         Bf16::load(bounds + (task.dim + d) * Bf16::bytes), smallest);
   }
   return Isa::sum_of(largest + smallest);

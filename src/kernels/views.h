@@ -160,17 +160,14 @@ struct QueryTask {
   Rotation rotation = {};  // of K; the queries get the same rotation
 };
 
-// Scores blocks by the bounds of their keys (the largest and the smallest key element in each dim).
-// The score of a block is the sum, over query rows and dims, of the larger of q * largest and q *
-// smallest; infinity if that is NaN. The larger one is q * largest where q is positive, and q *
-// smallest where q is negative, so it is enough to know the sums of the positive and of the
-// negative elements of the rows.
+// Scores blocks by the bounds of their keys (the largest and the smallest key element in each dim):
+// the sum, over dims, of the bounds times their weights; infinity if that is NaN.
 struct ScoreTask {
   const uint16_t* bounds;  // bf16, [block][2][dim]: largest, then smallest
   const uint32_t* blocks;  // [count]: ids of the blocks to score
   uint32_t count, dim;
-  const float *positive, *negative;  // [dim]: the sums over rows of max(q, 0) and of min(q, 0)
-  float* scores;                     // out: [count]
+  const float *largest, *smallest;  // [dim]: the weights of the largest and the smallest elements
+  float* scores;                    // out: [count]
 };
 
 // Adds up the weights of the tokens of each block in the attention of some rows of one KV head.

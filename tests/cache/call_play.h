@@ -405,13 +405,12 @@ class CallPlay : public DrawnCall {
   // Lets the library choose blocks, and gives the same blocks as lists from then on.
   template <class Call>
   void choose(const Call& call) {
-    lists_.assign(size_t{total_queries()} * model_.kv_heads * top_ + 1, 7);
+    lists_.assign(size_t{tiles_} * model_.kv_heads * top_ + 1, 7);
     list_size_ = top_;
     AttentionParams params = params_of_layer();
     params.own_blocks.lists = nullptr;
     params.own_blocks.list_blocks = 0;
     params.own_blocks.top_blocks = top_;
-    params.own_blocks.together = together_;
     params.own_blocks.chosen = lists_.data();
     const Result result = make_call(params, call);
     params_.own_blocks.lists = lists_.data();
@@ -430,14 +429,15 @@ class CallPlay : public DrawnCall {
     return static_cast<double>(std::bit_cast<float>(next)) * sign;
   }
 
-  // Computes the bounds of the full blocks of a sequence, [blocks][KV heads][dims].
+  // Computes the bounds of the blocks of a sequence, [blocks][KV heads][dims].
   std::vector<std::pair<double, double>> bounds_of(size_t s) const {
     std::vector<std::pair<double, double>> bounds;
-    for (uint64_t block = 0; block < sequences_[s].start() / block_size(); block++)
+    for (uint64_t block = 0; block < blocks_of(sequences_[s]); block++)
       for (uint32_t head = 0; head < model_.kv_heads; head++)
         for (uint32_t d = 0; d < model_.key_dim; d++) {
           double smallest = HUGE_VAL, largest = -HUGE_VAL;
-          for (uint64_t j = block * block_size(); j < (block + 1) * block_size(); j++) {
+          const uint64_t end = std::min((block + 1) * block_size(), sequences_[s].length);
+          for (uint64_t j = block * block_size(); j < end; j++) {
             const double key = double{contents_[s].k.get(j, head, d)};
             smallest = std::min(smallest, key);
             largest = std::max(largest, key);
@@ -447,51 +447,50 @@ class CallPlay : public DrawnCall {
     return bounds;
   }
 
-  // The bound of a block for a query: a sum over its heads of what its keys may give at most.
-  double bound_of(uint32_t row, uint32_t head, uint32_t block) const {
+  // The score of a block for a query: a sum over its heads of what is halfway between the score of
+  // the middle of its keys and what they may give at most.
+  double score_of(uint32_t row, uint32_t head, uint32_t block) const {
     const auto* const bounds =
         &bounds_[queries_[row].sequence][(size_t{block} * model_.kv_heads + head) * model_.key_dim];
     double sum = 0;
     for (uint32_t h = head * group(); h < (head + 1) * group(); h++)
       for (uint32_t d = 0; d < model_.key_dim; d++) {
         const double x = double{q_.get(row_of(queries_[row]), h, d)} * (params_.scale < 0 ? -1 : 1);
-        sum += std::max(x * bounds[d].first, x * bounds[d].second);
+        const double one = x * bounds[d].first, other = x * bounds[d].second;
+        sum += ((one + other) / 2 + std::max(one, other)) / 2;
       }
     return sum;
   }
 
-  // What is chosen has the highest bounds among the blocks of which something is seen. (A rotation
+  // What is chosen has the highest scores among the blocks of which something is seen. (A rotation
   // spreads the keys, whose bounds are then not computed here.)
   void check_choice(uint32_t row, uint32_t head) const {
     const QueryOf& query = queries_[row];
     const Sequence& s = sequences_[query.sequence];
-    const auto list =
-        lists_.begin() + static_cast<std::ptrdiff_t>((size_t{row} * model_.kv_heads + head) * top_);
+    const auto list = lists_.begin() + static_cast<std::ptrdiff_t>(
+                                           (size_t{tile_of(row)} * model_.kv_heads + head) * top_);
     const auto end = std::find(list, list + top_, PKV_NO_BLOCK);
-    const uint32_t first = together_ ? s.first_query : row,
-                   last = together_ ? s.first_query + s.queries : row + 1;
-    if (row != first) {  // what was chosen together is the same
-      const auto before = list - model_.kv_heads * top_;
-      EXPECT_TRUE(std::equal(list, list + top_, before));
-      return;
-    }
+    const auto [first, last] = queries_of_tile(row);
+    if (row != first) return;
     double worst_chosen = HUGE_VAL, best_left = -HUGE_VAL;
     uint32_t candidates = 0;
-    for (auto [block, last_block] = choosable(s); block < last_block; block++) {
+    for (uint32_t block = 0; block < blocks_of(s); block++) {
+      if (!choosable(row, block)) continue;
       const bool chosen = std::find(list, end, block) != end;
       bool candidate = false;
-      double bound = 0;
+      double score = 0;
       for (uint32_t i = first; i < last; i++) {
-        for (uint32_t j = 0; j < block_size() && !candidate; j++)
-          candidate = shown(i, head, uint64_t{block} * block_size() + j);
-        bound += rotated() ? 0 : bound_of(i, head, block);
+        const uint64_t begin = uint64_t{block} * block_size();
+        for (uint64_t j = begin; j < std::min(begin + block_size(), s.length) && !candidate; j++)
+          candidate = shown(i, head, j);
+        score += rotated() ? 0 : score_of(i, head, block);
       }
       EXPECT_TRUE(candidate || !chosen) << "block " << block << ", of which nothing is seen";
       candidates += candidate;
       if (chosen)
-        worst_chosen = std::min(worst_chosen, bound);
+        worst_chosen = std::min(worst_chosen, score);
       else if (candidate)
-        best_left = std::max(best_left, bound);
+        best_left = std::max(best_left, score);
     }
     ASSERT_EQ(std::min(top_, candidates), end - list);
     EXPECT_TRUE(std::is_sorted(list, end));

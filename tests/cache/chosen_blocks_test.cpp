@@ -87,6 +87,150 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
 }
 
+// A prompt of one layer, in which tiles of queries choose blocks.
+struct Prompt {
+  static constexpr uint32_t tile = 64;
+
+  Prompt(const Model& of, uint32_t tokens, Random& random)
+      : model(of), rows(random_rows(of, tokens, random)), q(tokens, of.query_heads, of.key_dim) {
+    q.fill(random);
+  }
+
+  uint32_t tokens() const { return static_cast<uint32_t>(q.rows()); }
+  // Appends tokens [first, first + count) in a step, whose queries choose.
+  Batch step(pkv_cache cache, pkv_session session, uint32_t first, uint32_t count, uint32_t top) {
+    Batch batch = begin(cache, {session}, {count});
+    for (uint32_t layer = 0; layer < model.layers; layer++) {
+      KeysValues part{rows.k.slice(first, count), rows.v.slice(first, count)};
+      write(batch, layer, model, part);
+    }
+    attend_part(batch, first, count, top);
+    return batch;
+  }
+  // Appends what these queries choose to `chosen`, and their outputs to `out`.
+  void attend_part(pkv_batch batch, uint32_t first, uint32_t count, uint32_t top) {
+    std::vector<uint32_t> found((count + tile - 1) / tile * model.kv_heads * top);
+    AttentionParams params;
+    params.choose(top).queries_together = tile;
+    params.own_blocks.chosen = found.data();
+    Rows queries = q.slice(first, count), outputs(count, model.query_heads, model.values());
+    attend(batch, 0, queries, outputs, &params);
+    chosen.insert(chosen.end(), found.begin(), found.end());
+    out.append(outputs);
+  }
+
+  const Model model;
+  KeysValues rows;
+  Rows q;
+  std::vector<uint32_t> chosen;  // [tiles][KV heads][top]
+  Rows out{0, model.query_heads, model.values()};
+};
+
+// A key that is 2.5 times one query, and far from all others, is in the blocks that the query's
+// tile chooses, whether it lies in the same step or not.
+TEST(ChosenBlocks, OfAPromptFindANeedle) {
+  const Model model{1, 2, 1, 64, 64, PKV_BF16};
+  for (const uint32_t tokens : {8192u, 32768u})
+    for (const uint32_t step_tokens : {tokens, 2048u}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens in steps of " << step_tokens);
+      Random random(tokens + step_tokens);
+      Prompt prompt(model, tokens, random);
+      // Before the last step, if there are several, and far before the query.
+      const auto query = static_cast<uint32_t>(tokens - 1 - random.below(step_tokens / 4)),
+                 needle = static_cast<uint32_t>(1024 + random.below(tokens / 2));
+      for (uint32_t d = 0; d < 64; d++) {
+        prompt.q.set(query, 1, d, random.below(2) == 0 ? 2.0f : -2.0f);
+        prompt.rows.k.set(needle, 0, d, 2.5f * prompt.q.get(query, 1, d));
+        prompt.rows.v.set(needle, 0, d, 5);
+      }
+      Cache cache = create(config_of(model, tokens / 16 + 1));
+      Session session = open(cache);
+      const uint32_t top = tokens / 16 / 8;
+      for (uint32_t first = 0; first + step_tokens < tokens; first += step_tokens) {
+        Batch batch = begin(cache, {session}, {step_tokens});
+        KeysValues part{prompt.rows.k.slice(first, step_tokens),
+                        prompt.rows.v.slice(first, step_tokens)};
+        write(batch, 0, model, part);
+        commit(batch);
+      }
+      const uint32_t first = tokens - step_tokens;
+      const Batch batch = prompt.step(cache, session, first, step_tokens, top);
+      const auto list = prompt.chosen.begin() + (query - first) / Prompt::tile * top;
+      EXPECT_NE(list + top, std::find(list, list + top, needle / 16));
+      EXPECT_NEAR(5, prompt.out.get(query - first, 1, 0), 0.1);
+    }
+}
+
+TEST(ChosenBlocks, AreTheSameForAPromptAndItsChunks) {
+  const Model model{1, 4, 2, 32, 32, PKV_F32};
+  for (const MemoryKind& kind : {memory_kinds[0], memory_kinds[1], memory_kinds[2]}) {
+    ModelConfig config = config_of(model, 256);
+    config.layout = kind.layout;
+    config.memory_directory = kind.directory;
+    Cache cache = create(config);
+    Random random(8);
+    Prompt whole(model, 1000, random), chunks = whole;
+    Session one = open(cache), other = open(cache);
+    Batch batch = whole.step(cache, one, 0, 1000, 7);
+    commit(batch);
+    for (uint32_t first = 0; first < 1000; first += 192) {
+      batch = chunks.step(cache, other, first, std::min(192u, 1000 - first), 7);
+      commit(batch);
+    }
+    EXPECT_EQ(whole.chosen, chunks.chosen);
+    EXPECT_TRUE(whole.out == chunks.out);
+  }
+}
+
+TEST(ChosenBlocks, OfAPromptThatChoosesAllGiveTheSameBits) {
+  const Model model{1, 4, 2, 32, 32, PKV_F32};
+  Cache cache = create(config_of(model, 64));
+  Session session = open(cache);
+  Random random(8);
+  Prompt prompt(model, 500, random);
+  const Batch batch = prompt.step(cache, session, 0, 500, 32);
+  Rows out(500, 4, 32);
+  attend(batch, 0, prompt.q, out);
+  EXPECT_TRUE(out == prompt.out);
+}
+
+// The bounds of blocks of a step are forgotten with it, and with what was written.
+TEST(ChosenBlocks, OfAStepAreThoseOfWhatIsWritten) {
+  const Model model{2, 4, 2, 32, 32, PKV_F32};
+  Cache cache = create(config_of(model, 64));
+  Session session = open(cache), other = open(cache);
+  Random random(9);
+  Prompt first(model, 400, random), second(model, 400, random);
+  // What the second prompt chooses in a session that never had another one.
+  second.step(cache, other, 0, 400, 3).close();
+  const auto expected = std::exchange(second.chosen, {});
+
+  first.step(cache, session, 0, 400, 3).close();
+  Batch batch = second.step(cache, session, 0, 400, 3);
+  EXPECT_EQ(expected, std::exchange(second.chosen, {}));
+  EXPECT_NE(expected, first.chosen);
+  // Other rows for the same tokens, or in the other layer.
+  write(batch, 0, model, first.rows);
+  write(batch, 1, model, second.rows);
+  first.chosen.clear();
+  first.attend_part(batch, 0, 400, 3);
+  write(batch, 0, model, second.rows);
+  second.attend_part(batch, 0, 400, 3);
+  EXPECT_EQ(expected, std::exchange(second.chosen, {}));
+  commit(batch);
+  // The first of these tokens are dropped, and others follow.
+  CHECK(pkv_session_trim(session, 192));
+  Prompt mixed = second;
+  mixed.rows.k.copy(192, first.rows.k, 192, 208);
+  batch = mixed.step(cache, session, 192, 208, 3);
+  Prompt fresh = mixed;
+  fresh.chosen.clear();
+  fresh.step(cache, other, 0, 400, 3).close();
+  const std::vector<uint32_t> tail(fresh.chosen.begin() + 192 / Prompt::tile * 2 * 3,
+                                   fresh.chosen.end());
+  EXPECT_EQ(tail, mixed.chosen);
+}
+
 // Threads that need the bounds of the same blocks at once.
 TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
   Model model{1, 2, 1, 64, 64, PKV_F32};

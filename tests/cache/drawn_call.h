@@ -31,13 +31,15 @@ class DrawnCall {
             {"long prompt", has_long_prompt()},
             {"long prompt and mass", has_long_prompt() && wants_mass_},
             {"choice", top_ != 0},
-            {"choice together", top_ != 0 && together_},
+            {"choice together", top_ != 0 && together_ == UINT32_MAX},
+            {"choice by tiles", top_ != 0 && has_tiles()},
             {"choice and head windows", top_ != 0 && !windows_.empty()},
             {"choice and dropped blocks", top_ != 0 && drops_},
             {"choice and bits", top_ != 0 && masking_ == Masking::words},
             {"choice and parents", top_ != 0 && masking_ == Masking::parents},
             {"choice and bytes", top_ != 0 && masking_ == Masking::bytes},
             {"lists", list_size_ != 0 && top_ == 0},
+            {"lists of tiles", list_size_ != 0 && top_ == 0 && has_tiles()},
             {"mass of the last queries", wants_mass_ && params_.own_mass.queries != 0},
             {"mass in a cache", wants_mass_ && cached_},
             {"mass and head windows in a cache", wants_mass_ && cached_ && !windows_.empty()},
@@ -328,28 +330,49 @@ class DrawnCall {
   // Draws which blocks are read: by lists, or by a choice of the library's, which needs a cache.
   void draw_lists() {
     const uint32_t first = below(3), last = below(3);
+    together_ = random_.chance(40)   ? below(2)
+                : random_.chance(40) ? UINT32_MAX
+                                     : between(2, random_.chance(50) ? 8 : 100);
+    for (const Sequence& one : sequences_) {
+      first_tiles_.push_back(tiles_);
+      tiles_ += (one.queries + tile_queries() - 1) / tile_queries();
+    }
     list_size_ = 1 + below(6);
     if (can_be_cached() && random_.chance(60)) {
       top_ = list_size_;
-      together_ = random_.chance(40);
       list_size_ = 0;
-      pkv_chosen_blocks& chosen = params_.choose(nullptr, 0);
-      chosen.first_blocks = first;
-      chosen.last_blocks = last;
-      return;
-    }
-    for (const QueryOf& query : queries_)
-      for (uint32_t head = 0; head < model_.kv_heads; head++) {
-        std::set<uint32_t> list;
-        for (uint32_t n = below(list_size_ + 1); n > 0; n--)
-          list.insert(below(blocks_of(sequences_[query.sequence])));
-        lists_.insert(lists_.end(), list.begin(), list.end());
-        lists_.insert(lists_.end(), list_size_ - list.size(), PKV_NO_BLOCK);
+    } else {
+      for (uint32_t row = 0; row < total_queries(); row++) {
+        if (queries_[row].index % tile_queries() != 0) continue;
+        for (uint32_t head = 0; head < model_.kv_heads; head++) {
+          std::set<uint32_t> list;
+          for (uint32_t n = below(list_size_ + 1); n > 0; n--)
+            list.insert(below(blocks_of(sequences_[queries_[row].sequence])));
+          lists_.insert(lists_.end(), list.begin(), list.end());
+          lists_.insert(lists_.end(), list_size_ - list.size(), PKV_NO_BLOCK);
+        }
       }
-    lists_.push_back(0);
-    pkv_chosen_blocks& chosen = params_.choose(lists_.data(), list_size_);
+      lists_.push_back(0);
+    }
+    pkv_chosen_blocks& chosen = params_.choose(top_ != 0 ? nullptr : lists_.data(), list_size_);
     chosen.first_blocks = first;
     chosen.last_blocks = last;
+    chosen.queries_together = together_;
+  }
+
+  uint32_t tile_queries() const {
+    const uint32_t rows = std::max(1u, total_queries());
+    return std::clamp(together_, 1u, rows);
+  }
+  bool has_tiles() const { return together_ > 1 && together_ != UINT32_MAX; }
+  uint32_t tile_of(uint32_t row) const {
+    return first_tiles_[queries_[row].sequence] + queries_[row].index / tile_queries();
+  }
+  // The first query of the tile of a query, and the one after its last.
+  std::pair<uint32_t, uint32_t> queries_of_tile(uint32_t row) const {
+    const Sequence& s = sequences_[queries_[row].sequence];
+    const uint32_t first = row - queries_[row].index % tile_queries();
+    return {first, std::min(first + tile_queries(), s.first_query + s.queries)};
   }
 
   void draw_mass() {
@@ -443,19 +466,21 @@ class DrawnCall {
 
   bool reads(uint32_t row, uint32_t head, uint32_t block) const {
     if (lists_.empty()) return true;
-    const Sequence& s = sequences_[queries_[row].sequence];
-    const auto [first, last] = choosable(s);
-    if (block < first || block >= last) return true;
-    const auto list = lists_.begin() + static_cast<std::ptrdiff_t>(
-                                           (size_t{row} * model_.kv_heads + head) * list_size_);
+    if (!choosable(row, block)) return true;
+    const auto list =
+        lists_.begin() +
+        static_cast<std::ptrdiff_t>((size_t{tile_of(row)} * model_.kv_heads + head) * list_size_);
     return std::find(list, list + list_size_, block) != list + list_size_;
   }
 
-  // The blocks that are not read anyway, [first, last).
-  std::pair<uint32_t, uint32_t> choosable(const Sequence& s) const {
-    const auto step = static_cast<uint32_t>(s.start() / block_size());
-    const uint32_t first = std::min(params_.own_blocks.first_blocks, step);
-    return {first, std::max(first, step - std::min(params_.own_blocks.last_blocks, step))};
+  // Returns whether a block is one that the tile of a query does not read anyway.
+  bool choosable(uint32_t row, uint32_t block) const {
+    const Sequence& s = sequences_[queries_[row].sequence];
+    const auto [first, end] = queries_of_tile(row);
+    const uint64_t own = (s.start() + (first - s.first_query)) / block_size(),
+                   last = (s.start() + (end - 1 - s.first_query)) / block_size();
+    if (block < params_.own_blocks.first_blocks) return false;
+    return block + params_.own_blocks.last_blocks < own || block > last;
   }
 
   uint64_t slot_of(const Sequence& s, uint64_t j) const {
@@ -483,9 +508,9 @@ class DrawnCall {
          << sinks_.size() << ", masking " << static_cast<int>(masking_) << ", lists " << list_size_
          << ", positions " << positions_.size() << ", padding " << static_cast<int>(padding_)
          << ", softcap " << params_.softcap << ", slopes " << slopes_.size() << ", logits "
-         << logits_.size() << ", top " << top_ << (together_ ? " together" : "")
-         << ", window of layer " << model_.window << "/" << model_.sinks << ", rotation "
-         << model_.rotation << ", threads " << threads_ << "; sequences";
+         << logits_.size() << ", top " << top_ << " together " << together_ << ", window of layer "
+         << model_.window << "/" << model_.sinks << ", rotation " << model_.rotation << ", threads "
+         << threads_ << "; sequences";
     for (const Sequence& one : sequences_)
       text << " " << one.queries << "/" << one.length << "/" << one.shared;
     return text.str();
@@ -511,7 +536,8 @@ class DrawnCall {
   std::vector<int64_t> first_positions_;
   std::vector<uint32_t> lists_;  // those given, or what was chosen
   uint32_t list_size_ = 0, top_ = 0;
-  bool together_ = false;
+  uint32_t together_ = 0, tiles_ = 0;
+  std::vector<uint32_t> first_tiles_;  // by sequence
   bool cached_ = false, contiguous_ = false, in_file_ = false, forks_ = false, drops_ = false;
   bool wants_mass_ = false;
   std::vector<bool> seen_;  // [slots][KV heads], whether a query may see it

@@ -164,15 +164,17 @@ void add_chosen(ParamsCases& cases) {
   const Wanted of_caches{PKV_OK, PKV_UNSUPPORTED};
   cases.in(choose_lists, "block lists", [](World&, auto&) {}, fine);
   cases.in(choose_top, "top", [](World&, auto&) {}, of_caches);
-  cases.in(choose_top, WITH(it.chosen = nullptr, it.together = 1), of_caches);
   for (const auto make : {choose_lists, choose_top}) {
     cases.add_sizes(make, "chosen_blocks");
     cases.in(make, WITH(it.reserved = 1), invalid);
     cases.in(make, WITH(it.top_blocks = 0, it.lists = nullptr), invalid);
-    cases.in(make, WITH(it.together = 2), invalid);
+    for (const uint32_t tile : {1u, 2u, UINT32_MAX})
+      cases.in(
+          make, "queries_together = " + std::to_string(tile),
+          [tile](World&, auto& it) { it.queries_together = tile; },
+          make == choose_top ? of_caches : fine);
   }
   cases.in(choose_lists, WITH(it.top_blocks = 1), invalid);
-  cases.in(choose_lists, WITH(it.together = 1), invalid);
   cases.in(choose_lists, WITH(it.chosen = const_cast<uint32_t*>(it.lists)), invalid);
   cases.in(choose_top, WITH(it.list_blocks = 1), invalid);
   cases.in(choose_lists, WITH(it.first_blocks = it.last_blocks = UINT32_MAX), fine);

@@ -112,7 +112,7 @@ class AttentionPlay {
       params_.choose(static_cast<uint32_t>(source_.between(1, 4)));
       params_.own_blocks.first_blocks = static_cast<uint32_t>(source_.below(3));
       params_.own_blocks.last_blocks = static_cast<uint32_t>(source_.below(3));
-      params_.own_blocks.together = !source_.chance(60);
+      params_.own_blocks.queries_together = source_.chance(60) ? 0 : UINT32_MAX;
     }
     if (!source_.chance(70)) params_.head_windows = draw_windows(config_.model.window, 1, windows_);
     if (!source_.chance(80)) params_.head_sinks = draw_windows(config_.model.sinks, 0, sinks_);
@@ -206,7 +206,6 @@ class AttentionPlay {
     const Result by_bounds = attend(batch, params, q, new_rows);
     params.own_blocks.list_blocks = std::exchange(params.own_blocks.top_blocks, 0);
     params.own_blocks.chosen = nullptr;
-    params.own_blocks.together = 0;
     params.own_blocks.lists = chosen.data();
     compare(by_bounds, attend(batch, params, q, new_rows), config_.isa);
     if (config_.isa == PKV_ISA_SCALAR) chosen_ = chosen;

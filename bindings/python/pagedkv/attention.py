@@ -114,28 +114,32 @@ Mask: TypeAlias = BitMask | TreeMask | BoolMask
 @dataclasses.dataclass(frozen=True, repr=False)
 class ChosenBlocks(Shown):
     """The blocks that queries read instead of all blocks: the `top_blocks` ones with the highest
-    bounds, or those in `lists`; the first and last blocks are always read. `lists` is
-    [rows][kv_heads][n] of uint32: block indices in ascending order, NO_BLOCK after the last.
-    `chosen`, [rows][kv_heads][top_blocks] of uint32, receives the chosen lists.
+    scores, or those in `lists`; the first and last blocks are always read. Each `queries_together`
+    consecutive new tokens of a session are a tile, which chooses once; 0: each token chooses for
+    itself. `lists` is [tiles][kv_heads][n] of uint32: block indices in ascending order, NO_BLOCK
+    after the last. `chosen`, [tiles][kv_heads][top_blocks] of uint32, receives the chosen lists.
     """
 
     top_blocks: int = 0
     first_blocks: int = 1
     last_blocks: int = 1
-    together: bool = False
+    queries_together: int = 0
     lists: npt.NDArray[np.uint32] | None = None
     chosen: npt.NDArray[np.uint32] | None = None
 
-    def build(self, rows: int, kv_heads: int, keep: list[Any]) -> _raw.ChosenBlocks:
+    def build(self, batch: BatchRows, kv_heads: int, keep: list[Any]) -> _raw.ChosenBlocks:
         """The struct for C; `keep` gets what must stay alive with it."""
         struct = sized(_raw.ChosenBlocks)
         fill(struct, self)
+        together = max(1, self.queries_together)
+        tiles = sum(-(-queries // together) for queries in batch.lengths)
         if self.lists is not None:
-            lists = block_ids(self.lists, (rows, kv_heads, None), "lists")
+            lists = block_ids(self.lists, (tiles, kv_heads, None), "lists")
             keep.append(lists)
             struct.lists, struct.list_blocks = address(lists), lists.shape[2]
         if self.chosen is not None:
-            chosen = block_ids(self.chosen, (rows, kv_heads, struct.top_blocks), "chosen", out=True)
+            shape = (tiles, kv_heads, struct.top_blocks)
+            chosen = block_ids(self.chosen, shape, "chosen", out=True)
             keep.append(chosen)
             struct.chosen = address(chosen)
         return struct
@@ -202,7 +206,7 @@ class AttentionParams(Shown):
         if self.mask is not None:
             struct.mask = _kept(self.mask.build(batch, keep), keep)
         if self.chosen_blocks is not None:
-            struct.chosen_blocks = _kept(self.chosen_blocks.build(rows, kv_heads, keep), keep)
+            struct.chosen_blocks = _kept(self.chosen_blocks.build(batch, kv_heads, keep), keep)
         if self.block_mass is not None:
             mass = self.block_mass.build(len(batch.lengths), query_heads, keep)
             struct.block_mass = _kept(mass, keep)

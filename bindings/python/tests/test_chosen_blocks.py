@@ -52,7 +52,7 @@ def rounded(bounds: Any, sign: int) -> Any:
 
 
 def highest(top: int, first: int, last: int) -> Any:
-    """The blocks with the highest bounds, in ascending order."""
+    """The blocks with the highest scores, in ascending order."""
     found = np.full((NEW, KV_HEADS, top), NO_BLOCK, np.uint32)
     keys = K[: STEP * BLOCK].reshape(STEP, BLOCK, KV_HEADS, DIM)
     low, high = rounded(keys.min(axis=1), -1), rounded(keys.max(axis=1), 1)
@@ -60,15 +60,15 @@ def highest(top: int, first: int, last: int) -> Any:
     for row in range(NEW):
         for kv_head in range(KV_HEADS):
             q = Q[row].reshape(KV_HEADS, -1, 1, DIM)[kv_head]
-            products = np.maximum(q * low[candidates, kv_head], q * high[candidates, kv_head])
-            bounds = products.sum(axis=-1).sum(axis=0)
-            chosen = np.sort(candidates[np.argsort(-bounds)][:top])
+            ends = q * low[candidates, kv_head], q * high[candidates, kv_head]
+            scores = (sum(ends) / 2 + np.maximum(*ends)).sum(axis=-1).sum(axis=0)
+            chosen = np.sort(candidates[np.argsort(-scores)][:top])
             found[row, kv_head, : len(chosen)] = chosen
     return found
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (0, 0), (2, 3)])
-def test_the_blocks_of_the_highest_bounds_are_read(
+def test_the_blocks_of_the_highest_scores_are_read(
     batch: pagedkv.Batch, first: int, last: int
 ) -> None:
     always: dict[str, Any] = {"first_blocks": first, "last_blocks": last}
@@ -169,8 +169,9 @@ def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> Non
         ({"lists": blocks(4)}, "ascending order"),
         ({"lists": blocks(4, 1), "top_blocks": 1}, "give one of the two"),
         ({"chosen": blocks(size=0)}, "top_blocks is 0"),
-        ({"lists": blocks(4, 1), "together": True}, "together is 1, but top_blocks is 0"),
         ({"top_blocks": -1}, "top_blocks"),
+        ({"queries_together": -1}, "queries_together"),
+        ({"lists": blocks(1), "queries_together": NEW}, r"lists: \[1\]\[2\]\[n\]"),
         ({"first_blocks": 2**32}, "first_blocks"),
         ({"last_blocks": 1.0}, "last_blocks"),
     ],

@@ -16,6 +16,7 @@ from test_files import make
 from test_package import STRUCTS, camel
 
 import pagedkv
+from pagedkv._arrays import BatchRows
 from pagedkv.generated import raw as _raw
 from pagedkv.generated import records
 
@@ -135,7 +136,7 @@ def params(_: Patch, **given: Any) -> Fields:
 
 
 def chosen(_: Patch, **given: Any) -> Fields:
-    return plain(pagedkv.ChosenBlocks(**given).build(3, 1, []))
+    return plain(pagedkv.ChosenBlocks(**given).build(BatchRows([3]), 1, []))
 
 
 def mass(_: Patch, **given: Any) -> Fields:

@@ -60,15 +60,12 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
   if (chosen.chosen != nullptr && chosen.top_blocks == 0)
     fail(PKV_INVALID_ARGUMENT,
          "chosen_blocks: chosen is what top_blocks chose, but top_blocks is 0");
-  check_flag(chosen.together, "chosen_blocks: together");
-  if (chosen.together != 0 && chosen.top_blocks == 0)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: together is 1, but top_blocks is 0");
   if (result.transform.alibi_slopes != nullptr)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes cannot be combined");
   result.top_blocks = chosen.top_blocks;
   result.first_blocks = chosen.first_blocks;
   result.last_blocks = chosen.last_blocks;
-  result.choose_together = chosen.together != 0;
+  result.queries_together = std::max(1u, chosen.queries_together);
   result.block_lists = chosen.lists;
   result.block_list_size = chosen.list_blocks;
   result.chosen_blocks = chosen.chosen;
@@ -181,9 +178,12 @@ void check_positions_of_new_tokens(const AttendCall& call) {
 }
 
 // Checks the arrays of lists of chosen blocks. ChosenBlocks checks the contents of the lists.
-void check_block_lists(const AttendCall& call, uint64_t rows) {
+void check_block_lists(const AttendCall& call) {
   const AttendParams& params = call.params;
-  const uint64_t lists = checked_mul(rows, call.shape.kv_heads, "chosen_blocks: lists");
+  uint64_t tiles = 0;
+  for (const rows::Sequence& sequence : call.sequences)
+    tiles += ceil_div(sequence.queries, params.queries_together);
+  const uint64_t lists = checked_mul(tiles, call.shape.kv_heads, "chosen_blocks: lists");
   checked_bytes(checked_mul(lists, params.block_list_size, "chosen_blocks: lists"),
                 sizeof(uint32_t), "chosen_blocks: lists");
   if (params.chosen_blocks != nullptr)
@@ -267,7 +267,7 @@ void check_call(const AttendCall& call) {
     check_parents(call);
   }
   if (call.params.bool_mask.data != nullptr) check_bool_mask(call);
-  if (call.params.chooses()) check_block_lists(call, rows);
+  if (call.params.chooses()) check_block_lists(call);
   if (call.params.block_mass != nullptr) check_block_mass(call);
 }
 

@@ -57,7 +57,7 @@ struct AttendParams {
   BoolMask bool_mask;  // data is NULL: not given
   float* lse;
   uint32_t top_blocks, first_blocks, last_blocks;
-  bool choose_together;
+  uint32_t queries_together;  // queries of a tile, which choose blocks together; at least 1
   const uint32_t* block_lists;
   uint64_t block_list_size;
   uint32_t* chosen_blocks;

@@ -2,7 +2,7 @@
 #include "engine/attention/chosen_blocks.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cmath>
 #include <numeric>
 
 #include "base/checked.h"
@@ -11,13 +11,26 @@
 
 namespace pkv::attention {
 
+namespace {
+
+// How much of the way from the score of the middle between a block's bounds to their highest score
+// the score of the block is. No key of a block reaches all of its bounds at once, so a whole way
+// prefers blocks whose keys differ: see "Ways to choose blocks" in bench/NOTEBOOK.md.
+constexpr float extent_share = 0.5f;
+
+// Queries that are summed up at once: enough for one call of a kernel, few enough for a cache.
+constexpr uint32_t summed_queries = 32;
+
+}  // namespace
+
 ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, const AttendCall& call,
                            const Readings& whole, const ChoosingLayer& layer)
     : workers_(workers), kernels_(kernels), call_(call), whole_(whole) {
+  cut_tiles();
   if (call.params.block_lists != nullptr) {
     check_lists();
   } else {
-    list_choosers();
+    count_candidates();
     choose(layer);
   }
   write_tables();
@@ -25,72 +38,74 @@ ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, cons
   if (call.params.chosen_blocks != nullptr) tell_chosen();
 }
 
-ChosenBlocks::Middle ChosenBlocks::middle_of(const rows::Sequence& sequence) const {
-  const AttendParams& params = call_.params;
-  // A step may begin inside a block, which then counts as one of the step.
-  const auto step = static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
-  const uint32_t first = std::min(params.first_blocks, step);
-  return {first, std::max(first, step - std::min(params.last_blocks, step)), step};
+void ChosenBlocks::cut_tiles() {
+  for (size_t s = 0; s < call_.sequences.size(); s++) {
+    const rows::Sequence& sequence = call_.sequences[s];
+    const uint32_t block_size = sequence.kv.block_size;
+    first_tile_.push_back(tiles_.size());
+    for (uint32_t first = 0, count; first < sequence.queries; first += count) {
+      count = std::min(call_.params.queries_together, sequence.queries - first);
+      const uint64_t begin = sequence.start() + first;
+      tiles_.push_back({s, first, count, static_cast<uint32_t>(begin / block_size),
+                        static_cast<uint32_t>(ceil_div(begin + count, block_size))});
+    }
+  }
+  first_tile_.push_back(tiles_.size());
 }
 
 void ChosenBlocks::check_lists() const {
-  for (size_t s = 0; s < call_.sequences.size(); s++) {
-    const rows::Sequence& sequence = call_.sequences[s];
+  for (size_t t = 0; t < tiles_.size(); t++) {
+    const rows::Sequence& sequence = call_.sequences[tiles_[t].sequence];
     const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
-    for (uint32_t query = 0; query < sequence.queries; query++)
-      for (uint32_t head = 0; head < heads(); head++) {
-        const std::span<const uint32_t> list = list_of(s, query, head);
-        const auto row = llu(sequence.first_query + query);
-        for (size_t i = 0; i < list.size(); i++) {
-          if (list[i] >= blocks)
-            fail(PKV_OUT_OF_RANGE,
-                 "chosen_blocks: the list of query %llu and KV head %u has block %u; the sequence "
-                 "has %llu",
-                 row, head, list[i], llu(blocks));
-          if (i > 0 && list[i] <= list[i - 1])
-            fail(PKV_INVALID_ARGUMENT,
-                 "chosen_blocks: lists must be in ascending order: that of query %llu and KV head "
-                 "%u has block %u after %u",
-                 row, head, list[i], list[i - 1]);
-        }
+    for (uint32_t head = 0; head < heads(); head++) {
+      const std::span<const uint32_t> list = list_of(t, head);
+      for (size_t i = 0; i < list.size(); i++) {
+        if (list[i] >= blocks)
+          fail(PKV_OUT_OF_RANGE,
+               "chosen_blocks: list %llu of KV head %u has block %u; the sequence has %llu", llu(t),
+               head, list[i], llu(blocks));
+        if (i > 0 && list[i] <= list[i - 1])
+          fail(PKV_INVALID_ARGUMENT,
+               "chosen_blocks: lists must be in ascending order: list %llu of KV head %u has block "
+               "%u after %u",
+               llu(t), head, list[i], list[i - 1]);
       }
+    }
   }
 }
 
-void ChosenBlocks::list_choosers() {
-  for (size_t s = 0; s < call_.sequences.size(); s++) {
-    const uint32_t queries = call_.sequences[s].queries;
-    first_chooser_.push_back(choosers_.size());
-    const uint32_t count = call_.params.choose_together ? queries : 1;
-    for (uint32_t i = 0; i < queries; i += count) choosers_.push_back({s, i, count});
-  }
-  choices_.reserve(choosers_.size() * heads());
-  for (const Chooser& chooser : choosers_)
+template <class Visit>
+void ChosenBlocks::visit_candidates(const Tile& tile, const Reading& reading,
+                                    const Visit& visit) const {
+  const SeenBlocks seen(reading, tile.first, tile.count);
+  const auto blocks = static_cast<uint32_t>(ceil_div(seen.end(), reading.kv.block_size));
+  for (uint32_t entry = call_.params.first_blocks; entry < blocks; entry++)
+    if (!is_fixed(tile, entry) && seen[entry]) visit(entry);
+}
+
+void ChosenBlocks::count_candidates() {
+  choices_.reserve(tiles_.size() * heads());
+  candidates_end_.resize(call_.sequences.size());
+  for (const Tile& tile : tiles_)
     for (uint32_t head = 0; head < heads(); head++) {
-      // Without windows and masks, heads and queries of a sequence see the same blocks.
-      const AttendParams& params = call_.params;
-      const bool as_before = choices_.size() > first_chooser_[chooser.sequence] * heads() &&
-                             params.window == Window{} && params.head_windows.empty() &&
-                             !whole_.of(chooser.sequence, head).masked();
-      const uint32_t candidates =
-          as_before ? choices_.back().candidates : count_candidates(chooser, head);
+      const Reading& reading = whole_.of(tile.sequence, head);
+      if (head > reading.head_begin) {  // all heads of a reading see the same
+        choices_.push_back(choices_.back());
+        continue;
+      }
+      uint32_t candidates = 0, end = 0;
+      visit_candidates(tile, reading, [&](uint32_t entry) { candidates++, end = entry + 1; });
       choices_.push_back({candidates, std::min(call_.params.top_blocks, candidates)});
       most_chosen_ = std::max<size_t>(most_chosen_, choices_.back().chosen);
+      uint32_t& of_sequence = candidates_end_[tile.sequence];
+      if (choices_.back().by_bounds()) of_sequence = std::max(of_sequence, end);
     }
 }
 
-uint32_t ChosenBlocks::count_candidates(const Chooser& chooser, uint32_t head) const {
-  const Reading& reading = whole_.of(chooser.sequence, head);
-  const SeenBlocks seen(reading, chooser.first, chooser.count);
-  const Middle middle = middle_of(reading);
-  uint32_t count = 0;
-  for (uint32_t entry = middle.first; entry < middle.last; entry++) count += seen[entry];
-  return count;
-}
-
-void ChosenBlocks::Scratch::resize(const AttendShape& shape, uint32_t candidates) {
-  q.resize(uint64_t{shape.heads_per_kv_head()} * shape.key_dim);
-  for (std::vector<float>* sums : {&positive, &negative}) sums->resize(shape.key_dim);
+void ChosenBlocks::Scratch::resize(const AttendShape& shape, uint32_t queries,
+                                   uint32_t candidates) {
+  q.resize(uint64_t{queries} * shape.heads_per_kv_head() * shape.key_dim);
+  for (std::vector<float>* sums : {&sum, &size}) sums->resize(shape.key_dim);
   scores.resize(candidates);
   for (std::vector<uint32_t>* list : {&entries, &ids, &order}) list->resize(candidates);
 }
@@ -107,68 +122,130 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
   if (by_bounds) {
     bounds_ = &layer.group->make_bounds();
     compute_bounds(layer);
+    compute_step_bounds();
   }
+  const uint32_t queries = std::min(summed_queries, call_.params.queries_together);
   std::vector<Scratch> scratch(workers_.threads());
+  // One KV head after the other, because its bounds stay in a cache.
   workers_.for_each(choices_.size(), [&](size_t i, unsigned worker) {
     // Only workers that get a task make room, since there may be many more of them than tasks.
-    scratch[worker].resize(call_.shape, candidates);
-    choose_for(layer, i / heads(), static_cast<uint32_t>(i % heads()), scratch[worker]);
+    scratch[worker].resize(call_.shape, queries, candidates);
+    choose_for(layer, i % tiles_.size(), static_cast<uint32_t>(i / tiles_.size()), scratch[worker]);
   });
 }
 
-// Computes the bounds of all candidates that have none.
+// Computes the bounds of all candidates from before the step that have none.
 void ChosenBlocks::compute_bounds(const ChoosingLayer& layer) {
   std::vector<memory::Block> candidates;
   for (size_t s = 0; s < call_.sequences.size(); s++) {
-    if (reads_all(s)) continue;
-    const Middle middle = middle_of(call_.sequences[s]);
+    const uint32_t end = std::min(candidates_end_[s], step_of(call_.sequences[s]));
     // Blocks that left a window do not exist; blocks that only masks hide may have bounds.
-    std::copy_if(layer.tables[s] + middle.first, layer.tables[s] + middle.last,
-                 std::back_inserter(candidates), memory::is_block);
+    for (uint32_t entry = call_.params.first_blocks; entry < end; entry++)
+      if (memory::is_block(layer.tables[s][entry])) candidates.push_back(layer.tables[s][entry]);
   }
   layer.group->compute_bounds(workers_, kernels_, layer.layer, candidates);
 }
 
-// Scores the candidates for some queries and the query heads of one KV head.
-void ChosenBlocks::score(const ChoosingLayer& layer, const Chooser& chooser, uint32_t head,
-                         uint32_t candidates, Scratch& scratch) const {
-  const Reading& reading = whole_.of(chooser.sequence, head);
-  const uint32_t dim = call_.shape.key_dim, rows = call_.shape.heads_per_kv_head();
-  kernels::QueryTask task =
-      query_task(call_, {&reading, chooser.first, 1, head, head + 1}, scratch.q.data(), rows);
-  std::fill(scratch.positive.begin(), scratch.positive.end(), 0.0f);
-  std::fill(scratch.negative.begin(), scratch.negative.end(), 0.0f);
-  for (uint32_t query = chooser.first; query < chooser.first + chooser.count; query++) {
-    task.rows = rows::rows_from(reading.q, query);
-    kernels_.prepare(task);
-    for (uint32_t row = 0; row < rows; row++)
-      for (uint32_t d = 0; d < dim; d++) {
-        const float x = scratch.q[size_t{row} * dim + d];
-        (x < 0 ? scratch.negative : scratch.positive)[d] += x;
-      }
+void ChosenBlocks::compute_step_bounds() {
+  struct Task {
+    size_t sequence;
+    uint32_t index;
+  };
+  std::vector<Task> tasks;
+  const size_t dims = 2 * size_t{call_.shape.key_dim};
+  size_t elements = 0, keys = 0;
+  for (size_t s = 0; s < call_.sequences.size(); s++) {
+    const uint32_t begin = step_of(call_.sequences[s]), end = std::max(begin, candidates_end_[s]);
+    step_bounds_of_.push_back({begin, end - begin, elements});
+    elements += (end - begin) * heads() * dims;
+    for (uint32_t i = 0; i < end - begin; i++) tasks.push_back({s, i});
+    keys = std::max<size_t>(keys, call_.sequences[s].kv.block_size * call_.shape.key_dim);
   }
-  kernels_.score_blocks({bounds_->of(layer.layer, head), scratch.ids.data(), candidates, dim,
-                         scratch.positive.data(), scratch.negative.data(), scratch.scores.data()});
+  if (tasks.empty()) return;
+  step_bounds_.resize(elements);
+  std::vector<std::vector<float>> scratch(workers_.threads());
+  workers_.for_each(tasks.size(), [&](size_t i, unsigned worker) {
+    scratch[worker].resize(keys);
+    const rows::Sequence& sequence = call_.sequences[tasks[i].sequence];
+    const StepBounds& bounds = step_bounds_of_[tasks[i].sequence];
+    const uint32_t entry = bounds.begin + tasks[i].index;
+    if (sequence.kv.blocks[entry] == PKV_NO_BLOCK) return;
+    const uint64_t first = uint64_t{entry} * sequence.kv.block_size;
+    const auto count =
+        static_cast<uint32_t>(std::min<uint64_t>(sequence.kv.block_size, sequence.length - first));
+    for (uint32_t head = 0; head < heads(); head++)
+      memory::compute_bounds(
+          kernels_, sequence.kv, first, count, head, scratch[worker].data(),
+          &step_bounds_[bounds.first + (head * bounds.count + tasks[i].index) * dims]);
+  });
+}
+
+// Sums up the queries of a tile for one KV head, and their sizes.
+void ChosenBlocks::sum_queries(const Tile& tile, uint32_t head, Scratch& scratch) const {
+  const Reading& reading = whole_.of(tile.sequence, head);
+  const uint32_t dim = call_.shape.key_dim;
+  std::fill(scratch.sum.begin(), scratch.sum.end(), 0.0f);
+  std::fill(scratch.size.begin(), scratch.size.end(), 0.0f);
+  for (uint32_t first = 0, count; first < tile.count; first += count) {
+    count = std::min(summed_queries, tile.count - first);
+    const uint32_t rows = count * call_.shape.heads_per_kv_head();
+    kernels_.prepare(query_task(call_, {&reading, tile.first + first, count, head, head + 1},
+                                scratch.q.data(), rows));
+    for (uint32_t row = 0; row < rows; row++) {
+      const float* const q = &scratch.q[size_t{row} * dim];
+      for (uint32_t d = 0; d < dim; d++) {
+        scratch.sum[d] += q[d];
+        scratch.size[d] += std::abs(q[d]);
+      }
+    }
+  }
+}
+
+// Scores the candidates of a tile for one KV head: the scores of the middle between their bounds,
+// summed up over the tile's queries, and a share of what the bounds may add to them.
+void ChosenBlocks::score(const ChoosingLayer& layer, const Tile& tile, uint32_t head,
+                         uint32_t candidates, Scratch& scratch) const {
+  sum_queries(tile, head, scratch);
+  const uint32_t dim = call_.shape.key_dim;
+  for (uint32_t d = 0; d < dim; d++) {
+    const float middle = scratch.sum[d] / 2, extent = extent_share * scratch.size[d] / 2;
+    scratch.sum[d] = middle + extent;
+    scratch.size[d] = middle - extent;
+  }
+  kernels::ScoreTask task{bounds_->of(layer.layer, head),
+                          scratch.ids.data(),
+                          0,
+                          dim,
+                          scratch.sum.data(),
+                          scratch.size.data(),
+                          scratch.scores.data()};
+  const StepBounds& step = step_bounds_of_[tile.sequence];
+  while (task.count < candidates && scratch.entries[task.count] < step.begin) task.count++;
+  kernels_.score_blocks(task);
+  const uint32_t before = task.count;
+  for (uint32_t i = before; i < candidates; i++) scratch.ids[i] = scratch.entries[i] - step.begin;
+  task.bounds = step_bounds_.data() + step.first + size_t{head} * step.count * 2 * dim;
+  task.blocks += before;
+  task.count = candidates - before;
+  task.scores += before;
+  kernels_.score_blocks(task);
 }
 
 // Writes the entries of the candidates with the highest scores, in ascending order.
 void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t head,
                               Scratch& scratch) {
-  const Chooser& chooser = choosers_[index];
+  const Tile& tile = tiles_[index];
   const Choice& choice = choices_[index * heads() + head];
-  const Reading& reading = whole_.of(chooser.sequence, head);
-  const SeenBlocks seen(reading, chooser.first, chooser.count);
-  const Middle middle = middle_of(reading);
+  const Reading& reading = whole_.of(tile.sequence, head);
   uint32_t count = 0;
-  for (uint32_t entry = middle.first; entry < middle.last; entry++) {
-    if (!seen[entry]) continue;
+  visit_candidates(tile, reading, [&](uint32_t entry) {
     scratch.entries[count] = entry;
     scratch.ids[count++] = reading.kv.blocks[entry];
-  }
+  });
   const auto order = scratch.order.begin();
   std::iota(order, order + count, 0);
   if (choice.by_bounds()) {
-    score(layer, chooser, head, count, scratch);
+    score(layer, tile, head, count, scratch);
     const float* const scores = scratch.scores.data();
     std::nth_element(order, order + choice.chosen, order + count, [&](uint32_t a, uint32_t b) {
       return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
@@ -179,48 +256,40 @@ void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t
   for (uint32_t i = 0; i < choice.chosen; i++) chosen[i] = scratch.entries[order[i]];
 }
 
-std::span<const uint32_t> ChosenBlocks::list_of(size_t s, uint32_t query, uint32_t head) const {
+std::span<const uint32_t> ChosenBlocks::list_of(size_t tile, uint32_t head) const {
   const AttendParams& params = call_.params;
-  if (params.block_lists == nullptr) {
-    const size_t chooser = chooser_of(s, query);
-    return std::span(chosen_).subspan(chosen_at(chooser, head),
-                                      choices_[chooser * heads() + head].chosen);
-  }
-  const uint64_t row = call_.sequences[s].first_query + query;
-  const uint32_t* const list = params.block_lists + (row * heads() + head) * params.block_list_size;
+  if (params.block_lists == nullptr)
+    return std::span(chosen_).subspan(chosen_at(tile, head),
+                                      choices_[tile * heads() + head].chosen);
+  const uint32_t* const list =
+      params.block_lists + (tile * heads() + head) * params.block_list_size;
   // Indices ascend, so a list that is longer than the number of blocks is wrong.
-  const rows::Sequence& sequence = call_.sequences[s];
+  const rows::Sequence& sequence = call_.sequences[tiles_[tile].sequence];
   const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
   return {list, std::find(list, list + std::min(params.block_list_size, blocks + 1), PKV_NO_BLOCK)};
 }
 
 void ChosenBlocks::tell_chosen() const {
   const size_t top = call_.params.top_blocks;
-  for (size_t s = 0; s < call_.sequences.size(); s++)
-    for (uint32_t query = 0; query < call_.sequences[s].queries; query++)
-      for (uint32_t head = 0; head < heads(); head++) {
-        const uint64_t row = call_.sequences[s].first_query + query;
-        uint32_t* const out = call_.params.chosen_blocks + (row * heads() + head) * top;
-        const std::span<const uint32_t> list = list_of(s, query, head);
-        std::fill(std::copy(list.begin(), list.end(), out), out + top, PKV_NO_BLOCK);
-      }
+  for (size_t tile = 0; tile < tiles_.size(); tile++)
+    for (uint32_t head = 0; head < heads(); head++) {
+      uint32_t* const out = call_.params.chosen_blocks + (tile * heads() + head) * top;
+      const std::span<const uint32_t> list = list_of(tile, head);
+      std::fill(std::copy(list.begin(), list.end(), out), out + top, PKV_NO_BLOCK);
+    }
 }
 
-// Returns whether all queries of a sequence read all that they see.
+// Returns whether all tiles of a sequence read all that they see.
 bool ChosenBlocks::reads_all(size_t sequence) const {
-  if (call_.params.block_lists != nullptr) return false;
-  const size_t end = chooser_of(sequence, call_.sequences[sequence].queries - 1) + 1;
-  const auto first =
-      choices_.begin() + static_cast<std::ptrdiff_t>(chooser_of(sequence, 0) * heads());
-  return std::none_of(first, choices_.begin() + static_cast<std::ptrdiff_t>(end * heads()),
-                      [](const Choice& choice) { return choice.by_bounds(); });
+  return call_.params.block_lists == nullptr && candidates_end_[sequence] == 0;
 }
 
-bool ChosenBlocks::same_lists(size_t sequence, uint32_t a, uint32_t b) const {
+bool ChosenBlocks::read_the_same(size_t a, size_t b) const {
+  const Tile &one = tiles_[a], &other = tiles_[b];
+  if (one.own_begin != other.own_begin || one.own_end != other.own_end) return false;
   for (uint32_t head = 0; head < heads(); head++) {
-    const std::span<const uint32_t> one = list_of(sequence, a, head),
-                                    other = list_of(sequence, b, head);
-    if (!std::equal(one.begin(), one.end(), other.begin(), other.end())) return false;
+    const std::span<const uint32_t> list = list_of(a, head), other_list = list_of(b, head);
+    if (!std::equal(list.begin(), list.end(), other_list.begin(), other_list.end())) return false;
   }
   return true;
 }
@@ -233,11 +302,11 @@ void ChosenBlocks::write_tables() {
       readings_.insert(readings_.end(), all.begin(), all.end());
       continue;
     }
-    const uint32_t queries = call_.sequences[s].queries;
-    for (uint32_t first = 0, end; first < queries; first = end) {
-      end = first + 1;
-      while (end < queries && same_lists(s, first, end)) end++;
-      for (uint32_t head = 0; head < heads(); head++) append(s, head, first, end - first);
+    for (size_t first = first_tile_[s], end; first < first_tile_[s + 1]; first = end) {
+      Tile tile = tiles_[first];
+      for (end = first + 1; end < first_tile_[s + 1] && read_the_same(first, end); end++)
+        tile.count += tiles_[end].count;
+      for (uint32_t head = 0; head < heads(); head++) append(tile, head, list_of(first, head));
     }
   }
 }
@@ -264,20 +333,20 @@ void ChosenBlocks::read_ahead() const {
   });
 }
 
-// Appends the reading of some queries that have the same list, for one KV head.
-void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t count) {
-  const Reading& whole = whole_.of(s, head);
-  const SeenBlocks seen(whole, first, count);
-  const Middle middle = middle_of(whole);
+// Appends the reading of a tile for one KV head.
+void ChosenBlocks::append(const Tile& tile, uint32_t head, std::span<const uint32_t> list) {
+  const Reading& whole = whole_.of(tile.sequence, head);
+  const SeenBlocks seen(whole, tile.first, tile.count);
   const auto blocks = static_cast<uint32_t>(ceil_div(seen.end(), whole.kv.block_size));
   entries_.clear();
-  const auto add = [&](uint32_t entry) {
-    if (entry >= middle.step || seen[entry]) entries_.push_back(entry);
-  };
-  for (uint32_t entry = 0; entry < middle.first; entry++) add(entry);
-  for (const uint32_t entry : list_of(s, first, head))
-    if (entry >= middle.first && entry < middle.last) add(entry);
-  for (uint32_t entry = middle.last; entry < blocks; entry++) add(entry);
+  auto listed = list.begin();
+  for (uint32_t entry = 0; entry < blocks; entry++) {
+    while (listed != list.end() && *listed < entry) listed++;
+    const bool wanted = is_fixed(tile, entry) || (listed != list.end() && *listed == entry);
+    // Its own blocks are read in any case, so that there is something to read.
+    const bool own = entry >= tile.own_begin && entry < tile.own_end;
+    if (own || (wanted && seen[entry])) entries_.push_back(entry);
+  }
 
   const Excerpt excerpt(entries_, whole.kv.block_size);
   Reading one = whole;
@@ -290,13 +359,13 @@ void ChosenBlocks::append(size_t s, uint32_t head, uint32_t first, uint32_t coun
   one.kv.has_holes = false;
   one.length = excerpt.position(seen.end());
   one.sinks = static_cast<uint32_t>(excerpt.position(std::min<uint64_t>(whole.sinks, seen.end())));
-  one.queries = count;
-  one.first_query += first;
-  one.q = rows::rows_from(whole.q, first);
-  one.out = rows::rows_from(whole.out, first);
-  const std::span<kernels::QueryView> views = take<kernels::QueryView>(count);
-  for (uint32_t i = 0; i < count; i++) {
-    const kernels::QueryView& view = whole.views[first + i];
+  one.queries = tile.count;
+  one.first_query += tile.first;
+  one.q = rows::rows_from(whole.q, tile.first);
+  one.out = rows::rows_from(whole.out, tile.first);
+  const std::span<kernels::QueryView> views = take<kernels::QueryView>(tile.count);
+  for (uint32_t i = 0; i < tile.count; i++) {
+    const kernels::QueryView& view = whole.views[tile.first + i];
     views[i] = excerpt.view(view);
     if (view.mask == nullptr) continue;
     const std::span<uint64_t> words = take<uint64_t>(excerpt.mask_words(view));

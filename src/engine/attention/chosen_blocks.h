@@ -1,8 +1,9 @@
-// Attention over chosen blocks: each query reads, for each KV head, some blocks of its sequence.
-// For the kernels this is a sequence of its own, whose block table has only these blocks, and whose
+// Attention over chosen blocks: each tile of queries (consecutive ones of a sequence; one query, if
+// the caller does not ask for more) reads, for each KV head, some blocks of its sequence. For the
+// kernels this is a sequence of its own, whose block table has only these blocks, and whose
 // window and mask are those of the whole sequence without the other blocks. This works because no
 // score or weight depends on the position of a key; check_params() rejects parameters for which it
-// does. Queries of a step that read the same blocks are in one sequence.
+// does. Tiles of a step that read the same blocks are in one sequence.
 #pragma once
 
 #include <memory_resource>
@@ -36,18 +37,13 @@ class ChosenBlocks {
   std::span<const Reading> readings() const { return readings_; }
 
  private:
-  // The blocks of a sequence that can be chosen: entries [first, last) of its block table. Blocks
-  // before and after them are always read, as far as they are seen.
-  struct Middle {
-    uint32_t first, last;
-    uint32_t step;  // the entry of the first block with a token of the step
-  };
-  // Queries of one sequence that choose together.
-  struct Chooser {
+  // Queries [first, first + count) of a sequence, which choose together.
+  struct Tile {
     size_t sequence;
     uint32_t first, count;
+    uint32_t own_begin, own_end;  // the entries of the block table that have their tokens
   };
-  // Their choice for one KV head.
+  // The choice of a tile for one KV head.
   struct Choice {
     uint32_t candidates;
     uint32_t chosen;  // of the candidates
@@ -55,38 +51,55 @@ class ChosenBlocks {
   };
   // Working memory of a worker.
   struct Scratch {
-    std::vector<float> q, positive, negative, scores;
+    std::vector<float> q, sum, size, scores;
     std::vector<uint32_t> entries, ids;  // of the candidates
     std::vector<uint32_t> order;
 
-    void resize(const AttendShape& shape, uint32_t candidates);
+    void resize(const AttendShape& shape, uint32_t queries, uint32_t candidates);
+  };
+  // Bounds of blocks with tokens of the step, which are computed for each call, because the step
+  // may be aborted, or written again: [sequence][KV head][entries from `begin` on][2][dim].
+  struct StepBounds {
+    uint32_t begin, count;  // entries of the block table
+    size_t first;           // element of step_bounds_
   };
 
+  void cut_tiles();
   void check_lists() const;
-  void list_choosers();
-  uint32_t count_candidates(const Chooser& chooser, uint32_t head) const;
+  void count_candidates();
   void choose(const ChoosingLayer& layer);
   void compute_bounds(const ChoosingLayer& layer);
-  void score(const ChoosingLayer& layer, const Chooser& chooser, uint32_t head, uint32_t candidates,
+  void compute_step_bounds();
+  void sum_queries(const Tile& tile, uint32_t head, Scratch& scratch) const;
+  void score(const ChoosingLayer& layer, const Tile& tile, uint32_t head, uint32_t candidates,
              Scratch& scratch) const;
-  void choose_for(const ChoosingLayer& layer, size_t chooser, uint32_t head, Scratch& scratch);
+  void choose_for(const ChoosingLayer& layer, size_t tile, uint32_t head, Scratch& scratch);
   void tell_chosen() const;
   void write_tables();
   bool reads_all(size_t sequence) const;
-  bool same_lists(size_t sequence, uint32_t a, uint32_t b) const;
+  bool read_the_same(size_t a, size_t b) const;
   void read_ahead() const;
-  void append(size_t sequence, uint32_t head, uint32_t first, uint32_t count);
+  void append(const Tile& tile, uint32_t head, std::span<const uint32_t> list);
 
   uint32_t heads() const { return call_.shape.kv_heads; }
-  Middle middle_of(const rows::Sequence& sequence) const;
-  // Returns the entries of the middle that a query reads for one KV head, in ascending order.
-  std::span<const uint32_t> list_of(size_t sequence, uint32_t query, uint32_t head) const;
-  size_t chooser_of(size_t sequence, uint32_t query) const {
-    return first_chooser_[sequence] + (call_.params.choose_together ? 0 : query);
+  // Returns the entry of the first block with a token of the step. A step may begin inside a block.
+  static uint32_t step_of(const rows::Sequence& sequence) {
+    return static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
   }
+  // Returns whether a tile reads a block in any case, as far as it is seen.
+  bool is_fixed(const Tile& tile, uint32_t entry) const {
+    return entry < call_.params.first_blocks ||
+           (uint64_t{entry} + call_.params.last_blocks >= tile.own_begin && entry < tile.own_end);
+  }
+  // Calls visit(entry) for each block that a tile can choose.
+  template <class Visit>
+  void visit_candidates(const Tile& tile, const Reading& reading, const Visit& visit) const;
+  // Returns the entries that a tile chooses for one KV head, in ascending order, or those of the
+  // caller's list.
+  std::span<const uint32_t> list_of(size_t tile, uint32_t head) const;
   // Returns the index of a choice in chosen_.
-  size_t chosen_at(size_t chooser, uint32_t head) const {
-    return (chooser * heads() + head) * most_chosen_;
+  size_t chosen_at(size_t tile, uint32_t head) const {
+    return (tile * heads() + head) * most_chosen_;
   }
   // Returns an array that lives as long as this object.
   template <class T>
@@ -98,13 +111,17 @@ class ChosenBlocks {
   const kernels::Table& kernels_;
   const AttendCall& call_;
   const Readings& whole_;
-  memory::KeyBounds* bounds_ = nullptr;  // NULL if no query chooses by them
-  std::vector<Chooser> choosers_;
-  std::vector<size_t> first_chooser_;  // by sequence
-  std::vector<Choice> choices_;        // [choosers][heads]
-  size_t most_chosen_ = 0;             // by any of them
-  std::vector<uint32_t> chosen_;       // see chosen_at()
-  std::vector<uint32_t> entries_;      // of the block table that is being made
+  memory::KeyBounds* bounds_ = nullptr;  // NULL if no tile chooses by them
+  std::vector<uint16_t> step_bounds_;
+  std::vector<StepBounds> step_bounds_of_;  // by sequence
+  std::vector<Tile> tiles_;
+  std::vector<size_t> first_tile_;  // by sequence; and their number
+  std::vector<Choice> choices_;     // [tiles][heads]
+  // By sequence: the end of the blocks among which tiles choose by bounds.
+  std::vector<uint32_t> candidates_end_;
+  size_t most_chosen_ = 0;         // by any tile
+  std::vector<uint32_t> chosen_;   // see chosen_at()
+  std::vector<uint32_t> entries_;  // of the block table that is being made
   std::pmr::monotonic_buffer_resource memory_;
   std::vector<Reading> readings_;
 };

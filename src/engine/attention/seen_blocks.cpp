@@ -41,8 +41,9 @@ SeenBlocks::SeenBlocks(const Reading& reading, uint32_t first, uint32_t count)
 
 bool SeenBlocks::unmasked(uint64_t begin, uint64_t end) const {
   return std::any_of(views_.begin(), views_.end(), [&](const kernels::QueryView& view) {
-    return any_shown(view, std::max(begin, view.begin), end) ||
-           any_shown(view, begin, std::min<uint64_t>(end, reading_.sinks));
+    const uint64_t seen_end = std::min(end, view.end);
+    return any_shown(view, std::max(begin, view.begin), seen_end) ||
+           any_shown(view, begin, std::min<uint64_t>(seen_end, reading_.sinks));
   });
 }
 

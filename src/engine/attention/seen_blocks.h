@@ -14,13 +14,12 @@ class SeenBlocks {
   // reading as long as it lives.
   SeenBlocks(const Reading& reading, uint32_t first, uint32_t count);
 
-  // Returns whether a query sees a token of the block at an entry of the block table. The tokens of
-  // the block come before those of the step.
+  // Returns whether a query sees a token of the block at an entry of the block table.
   bool operator[](uint32_t entry) const {
     const kernels::KvView& kv = reading_.kv;
     if (kv.has_holes && kv.blocks[entry] == PKV_NO_BLOCK) return false;
     const uint64_t begin = uint64_t{entry} * kv.block_size, end = begin + kv.block_size;
-    if (end <= begin_ && begin >= reading_.sinks) return false;
+    if (begin >= end_ || (end <= begin_ && begin >= reading_.sinks)) return false;
     return !reading_.masked() || end <= reading_.mask_begin() || unmasked(begin, end);
   }
 

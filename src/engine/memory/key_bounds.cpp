@@ -54,6 +54,20 @@ void write_bounds(const float* keys, uint32_t tokens, uint32_t dim, uint16_t* bo
 
 }  // namespace
 
+void compute_bounds(const kernels::Table& kernels, kernels::KvView kv, uint64_t first,
+                    uint32_t count, uint32_t head, float* keys, uint16_t* bounds) noexcept {
+  kernels::CopyTask task{};
+  task.kv = kv;
+  task.kv.k.rotation = {};  // keys as they are stored
+  task.kv.k.data += head * kv.k.head_stride;
+  task.kv.kv_heads = 1;
+  task.first = first;
+  task.count = count;
+  task.k = {reinterpret_cast<unsigned char*>(keys), PKV_F32, kv.k.dim, kv.k.dim};
+  kernels.load(task);
+  write_bounds(keys, count, kv.k.dim, bounds);
+}
+
 KeyBounds::KeyBounds(const Layout& layout, const Shape& shape, uint32_t block_size, uint32_t blocks,
                      HookMemory& memory, pkv_huge_pages huge_pages)
     : layout_(layout),
@@ -79,18 +93,10 @@ bool KeyBounds::claim(Block block, uint32_t layer) noexcept {
 void KeyBounds::compute(const kernels::Table& kernels, unsigned char* slab, Block block,
                         uint32_t layer, float* keys) noexcept {
   const uint32_t id = block_id(block);
-  kernels::CopyTask task{};
-  task.kv = layout_.view(slab, layer);
-  task.kv.k.rotation = {};  // keys as they are stored
-  task.kv.blocks = &id;
-  task.kv.kv_heads = 1;
-  task.count = block_size_;
-  task.k = {reinterpret_cast<unsigned char*>(keys), PKV_F32, shape_.key_dim, shape_.key_dim};
-  for (uint32_t head = 0; head < shape_.kv_heads; head++) {
-    kernels.load(task);
-    write_bounds(keys, block_size_, shape_.key_dim, at(layer, head, id));
-    task.kv.k.data += task.kv.k.head_stride;
-  }
+  kernels::KvView kv = layout_.view(slab, layer);
+  kv.blocks = &id;
+  for (uint32_t head = 0; head < shape_.kv_heads; head++)
+    compute_bounds(kernels, kv, 0, block_size_, head, keys, at(layer, head, id));
   state(block, layer).store(computed(block), std::memory_order_release);
 }
 

@@ -23,6 +23,11 @@
 
 namespace pkv::memory {
 
+// Computes the bounds of `count` keys of a sequence, from position `first` on, for one KV head: the
+// largest element of each dim, then the smallest. `keys` has room for count * key_dim.
+void compute_bounds(const kernels::Table& kernels, kernels::KvView kv, uint64_t first,
+                    uint32_t count, uint32_t head, float* keys, uint16_t* bounds) noexcept;
+
 class KeyBounds {
  public:
   // Throws OUT_OF_MEMORY, OVERFLOW, bad_alloc.

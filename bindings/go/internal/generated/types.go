@@ -222,10 +222,10 @@ type Mask struct {
 }
 
 type ChosenBlocks struct {
-	StructSize, TopBlocks, FirstBlocks, LastBlocks, Together, Reserved uint32
-	Lists                                                              *uint32
-	ListBlocks                                                         uint64
-	Chosen                                                             *uint32
+	StructSize, TopBlocks, FirstBlocks, LastBlocks, QueriesTogether, Reserved uint32
+	Lists                                                                     *uint32
+	ListBlocks                                                                uint64
+	Chosen                                                                    *uint32
 }
 
 type BlockMass struct {

@@ -483,7 +483,7 @@ class Mask(ctypes.Structure):
 
 class ChosenBlocks(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("top_blocks", _u32), ("first_blocks", _u32),
-        ("last_blocks", _u32), ("together", _u32), ("reserved", _u32), ("lists", _p),
+        ("last_blocks", _u32), ("queries_together", _u32), ("reserved", _u32), ("lists", _p),
         ("list_blocks", _u64), ("chosen", _p)]
 
 

@@ -111,9 +111,9 @@ impl ByteMask<'_> {
     }
 }
 
-/// Which blocks queries read, instead of all of them: those chosen for each query and KV head, the
-/// first and last ones (one each, unless [`first_blocks`](Self::first_blocks) and
-/// [`last_blocks`](Self::last_blocks) say otherwise), and those with tokens of the step.
+/// Which blocks tiles of queries read, instead of all of them: those chosen for each tile and KV
+/// head, those with its tokens, the first ones and the last ones before its own (one each, unless
+/// [`first_blocks`](Self::first_blocks) and [`last_blocks`](Self::last_blocks) say otherwise).
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenBlocks<'a> {
     c: Numbers<sys::pkv_chosen_blocks>,
@@ -132,7 +132,7 @@ impl<'a> ChosenBlocks<'a> {
         Self { c: Numbers(numbers), lists: None }
     }
 
-    /// The listed blocks, `[rows][kv_heads][blocks_per_head]`: indices in the block table in
+    /// The listed blocks, `[tiles][kv_heads][blocks_per_head]`: indices in the block table in
     /// ascending order, [`NO_BLOCK`](crate::NO_BLOCK) after the last.
     pub fn lists(blocks: &'a [u32], blocks_per_head: usize) -> Self {
         Self { lists: Some((blocks, blocks_per_head)), ..Self::top_blocks(0) }
@@ -141,24 +141,28 @@ impl<'a> ChosenBlocks<'a> {
     setters! {
         /// The number of first blocks that are also read.
         c first_blocks(count: u32) = count;
-        /// The number of blocks before those of the step that are also read.
+        /// The number of blocks before those of the tile that are also read.
         c last_blocks(count: u32) = count;
-        /// The new tokens of a session choose the same [`top_blocks`](Self::top_blocks), by the
-        /// sums of their bounds, and read them together: for trees, say.
-        c together() = 1;
+        /// How many consecutive new tokens of a session are a tile, which chooses once and reads
+        /// its blocks together: 64 to 128 for prompts, `u32::MAX` for trees. Default: 1.
+        c queries_together(count: u32) = count;
     }
 
     fn raw(
         &self,
-        [rows, kv_heads]: [usize; 2],
+        batch: &BatchRows<'_>,
+        kv_heads: usize,
         chosen: Option<&mut [u32]>,
     ) -> Result<sys::pkv_chosen_blocks> {
+        let together = self.c.0.queries_together.max(1);
+        let tiles_of = |rows: &u32| (rows / together + u32::from(rows % together != 0)) as usize;
+        let tiles = batch.lengths.iter().map(tiles_of).sum();
         let (lists, size) = self.lists.map_or((None, 0), |(lists, size)| (Some(lists), size));
-        let top = [rows, kv_heads, self.c.0.top_blocks as usize];
+        let top = [tiles, kv_heads, self.c.0.top_blocks as usize];
         Ok(sys::pkv_chosen_blocks {
-            lists: array("lists [rows][KV heads][blocks]", lists, &[rows, kv_heads, size])?,
+            lists: array("lists [tiles][KV heads][blocks]", lists, &[tiles, kv_heads, size])?,
             list_blocks: size as u64,
-            chosen: array_mut("chosen [rows][KV heads][blocks]", chosen, &top)?,
+            chosen: array_mut("chosen [tiles][KV heads][blocks]", chosen, &top)?,
             ..self.c.0
         })
     }
@@ -266,7 +270,7 @@ impl<'a> AttentionParams<'a> {
         let [heads, kv_heads] = heads.map(|heads| heads as usize);
         let mask = self.mask.map(|mask| mask.raw(batch, rows)).transpose()?;
         let chosen_blocks = match (self.chosen_blocks, told.chosen) {
-            (Some(blocks), chosen) => Some(blocks.raw([rows, kv_heads], chosen)?),
+            (Some(blocks), chosen) => Some(blocks.raw(batch, kv_heads, chosen)?),
             (None, Some(_)) => return Err(Error::misuse("the parameters have no chosen_blocks")),
             (None, None) => None,
         };

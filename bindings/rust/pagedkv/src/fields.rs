@@ -285,16 +285,17 @@ fn chosen_of(blocks: ChosenBlocks<'_>, told: Option<&mut [u32]>) -> sys::pkv_cho
 fn of_chosen_blocks() {
     let (given, mut told) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
     let address = told.as_ptr();
-    let blocks = ChosenBlocks::top_blocks(5).first_blocks(6).last_blocks(7).together();
+    let blocks = ChosenBlocks::top_blocks(5).first_blocks(6).last_blocks(7).queries_together(1);
     let raw = chosen_of(blocks, Some(&mut told));
     check(
         &raw,
-        "top_blocks: 5, first_blocks: 6, last_blocks: 7, together: 1, reserved: 0, \
+        "top_blocks: 5, first_blocks: 6, last_blocks: 7, queries_together: 1, reserved: 0, \
          lists: 0x0, list_blocks: 0, chosen: 0x_",
     );
     assert_eq!(raw.chosen as *const u32, address);
     let raw = chosen_of(ChosenBlocks::lists(&given, 4), None);
-    assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks, raw.together), (0, 1, 1, 0));
+    assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks), (0, 1, 1));
+    assert_eq!(raw.queries_together, 0);
     assert_eq!((raw.lists, raw.list_blocks), (given.as_ptr(), 4));
     assert!(raw.chosen.is_null());
 

@@ -108,11 +108,11 @@ fn lists_of_another_length_are_refused() {
         };
         assert_eq!(
             refused(listed(&lists[1..], 3), None).message(),
-            "lists [rows][KV heads][blocks]: 11 numbers are given for [2, 2, 3]"
+            "lists [tiles][KV heads][blocks]: 11 numbers are given for [2, 2, 3]"
         );
         assert_eq!(
             refused(top(2), Some(&mut [0; 9])).message(),
-            "chosen [rows][KV heads][blocks]: 9 numbers are given for [2, 2, 2]"
+            "chosen [tiles][KV heads][blocks]: 9 numbers are given for [2, 2, 2]"
         );
         for error in [
             refused(listed(&[], 3), None),

@@ -35,11 +35,15 @@ fn heads_differ_and_trees_agree() {
             let wanted = if i / DIM % HEADS == 0 { narrow[i] } else { whole[i] };
             assert!((found - wanted).abs() < 1e-5, "number {i} is {found}, not {wanted}");
         }
-        let mut chosen = [0u32; NEW * HEADS * 2];
+        let mut chosen = [0u32; HEADS * 2];
         let tree = params.mask(Mask::Parents(&[-1, 0, 0]));
-        let tree = tree.chosen_blocks(ChosenBlocks::top_blocks(2).together());
+        let blocks = ChosenBlocks::top_blocks(2).queries_together(u32::MAX);
         let mut out = vec![0f32; NEW * HEADS * DIM];
-        batch.attend_choosing(0, &tree, &q, &mut out, None, &mut chosen).unwrap();
-        assert!(chosen.chunks(HEADS * 2).all(|row| row == &chosen[..HEADS * 2]), "{chosen:?}");
+        let choosing = tree.chosen_blocks(blocks);
+        batch.attend_choosing(0, &choosing, &q, &mut out, None, &mut chosen).unwrap();
+        let lists = ChosenBlocks::lists(&chosen, 2).queries_together(u32::MAX);
+        let mut same = vec![0f32; NEW * HEADS * DIM];
+        batch.attend_with(0, &tree.chosen_blocks(lists), &q, &mut same, None).unwrap();
+        assert_eq!(out, same);
     }
 }

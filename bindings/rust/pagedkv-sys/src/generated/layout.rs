@@ -50,7 +50,7 @@ layout! {
     pkv_mask 48 8: struct_size 0, kind 4, data 8, row_stride 16, batch_stride 24, columns 32,
         first_positions 40;
     pkv_chosen_blocks 48 8: struct_size 0, top_blocks 4, first_blocks 8, last_blocks 12,
-        together 16, reserved 20, lists 24, list_blocks 32, chosen 40;
+        queries_together 16, reserved 20, lists 24, list_blocks 32, chosen 40;
     pkv_block_mass 24 8: struct_size 0, queries 4, masses 8, blocks 16;
     pkv_attention_params 88 8: struct_size 0, scale 4, bidirectional 8, window 12, sinks 16,
         softcap 20, head_windows 24, head_sinks 32, alibi_slopes 40, sink_logits 48, mask 56,

@@ -652,8 +652,8 @@ c_struct! {
 
 c_struct! {
     pkv_chosen_blocks {
-        struct_size: u32, top_blocks: u32, first_blocks: u32, last_blocks: u32, together: u32,
-        reserved: u32, lists: *const u32, list_blocks: u64, chosen: *mut u32,
+        struct_size: u32, top_blocks: u32, first_blocks: u32, last_blocks: u32,
+        queries_together: u32, reserved: u32, lists: *const u32, list_blocks: u64, chosen: *mut u32,
     }
 }
 
