@@ -1,7 +1,8 @@
 // Compares steps in which queries read only some blocks with the same steps that read all: decode
-// steps and trees of speculative tokens that read an eighth of the blocks, and steps in which half
-// of the KV heads have a window.
+// steps and trees of speculative tokens that read an eighth of the blocks, prompts that read a
+// quarter, and steps in which half of the KV heads have a window.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "fixture.h"
@@ -47,6 +48,33 @@ void chosen_tree(benchmark::State& state, const Geometry& geometry, bool togethe
   compare(state, geometry, tree_tokens, some, all);
 }
 
+// A prompt without a context, in tiles.
+void chosen_prompt(benchmark::State& state, Geometry geometry) {
+  const uint32_t blocks = geometry.tokens / geometry.block_size;
+  const uint32_t tokens = std::exchange(geometry.tokens, 0);
+  geometry.extra = tokens;
+  Filled filled(geometry, false);
+  Step step(geometry, filled, tokens);
+  auto chosen = made<pkv_chosen_blocks>();
+  constexpr uint32_t tile = 64;
+  chosen.queries_together = tile;
+  chosen.first_blocks = chosen.last_blocks = 1;
+  // A tile reads at most this share of all blocks; the first tiles see fewer. So a prompt reads a
+  // quarter of what it reads without a choice.
+  const double share = 1 - std::sqrt(0.75);
+  chosen.top_blocks = static_cast<uint32_t>(share * blocks) - 2 - tile / geometry.block_size;
+  const auto all = made<pkv_attention_params>();
+  auto some = all;
+  some.chosen_blocks = &chosen;
+  // One turn takes so long that few of them are enough.
+  double part = INFINITY, whole = INFINITY;
+  for (auto _ : state) {
+    part = std::min(part, seconds_of([&] { step.attend(&some); }));
+    whole = std::min(whole, seconds_of([&] { step.attend(&all); }));
+  }
+  report(state, "tokens/s", "tokens/s_all", tokens, part, whole);
+}
+
 // Every second KV head sees its last 1,024 tokens and the first 64.
 void head_windows(benchmark::State& state, const Geometry& geometry) {
   std::vector<uint32_t> windows, sinks(geometry.kv_heads, 64);
@@ -78,6 +106,20 @@ void register_chosen_blocks() {
         add("chosen_tree_together" + shape, chosen_tree, geometry, true);
         add("chosen_tree" + shape, chosen_tree, geometry, false);
         add("head_windows" + shape, head_windows, geometry);
+      }
+  for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_INT8})
+    for (const uint32_t block_size : {16u, 32u, 64u})
+      for (const uint32_t tokens : {8192u, 32768u}) {
+        if (short_run() && (block_size != 32 || tokens != 8192)) continue;
+        const Geometry geometry{.dtype = dtype,
+                                .kv_heads = 2,
+                                .sessions = 1,
+                                .tokens = tokens,
+                                .block_size = block_size};
+        add(std::string("chosen_prompt/") + dtype_name(dtype) + "/block" +
+                std::to_string(block_size) + "/tokens" + std::to_string(tokens),
+            chosen_prompt, geometry)
+            ->Iterations(3);
       }
 }
 
