@@ -33,7 +33,7 @@ class ForwardPass:
 
     Tensors of layers are [batch][heads][n][dim]: a padded batch, an entry for each session, or (in
     a packed pass) one entry with the rows of all sessions. `top_blocks`, if given, is for each
-    layer how many chosen blocks it reads, 0 for all.
+    layer how many chosen blocks each tile of 64 tokens reads, 0 for all.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ForwardPass:
                 softcap=variant.softcap,
                 sink_logits=None if sinks is None else sinks.detach().float().numpy(),
                 mask=None if mask is None else BoolMask(mask[:, 0].contiguous().numpy()),
-                chosen_blocks=ChosenBlocks(top_blocks) if top_blocks else None,
+                chosen_blocks=ChosenBlocks(top_blocks, queries_together=64) if top_blocks else None,
             )
             rows = self.batch.batch_rows
             found = variant, params.build(rows.total, shape.query_heads, shape.kv_heads, batch=rows)

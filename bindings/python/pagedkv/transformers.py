@@ -58,7 +58,8 @@ class PagedCache(Uncopied, WatchedCache):
     type of keys and values, by default that of the model; `rotation` is applied before. With
     `top_blocks`, a pass over one new token of each sequence reads only this many blocks of
     `block_size` tokens for each KV head in layers without a window: those whose keys may matter
-    most, besides the first one and the last two. Passes over more tokens read all blocks. With
+    most, besides the first one and the last two. With `prompt_blocks`, a pass over more tokens
+    does the same for every 64 tokens, which choose together. By default both read all blocks. With
     `memory_directory` keys and values are in a file there, which takes its disk space at once; the
     OS keeps as much of it in memory as fits. Attention runs on PyTorch's threads, or on `threads`
     threads of the library.
@@ -78,6 +79,7 @@ class PagedCache(Uncopied, WatchedCache):
         value_dtype: DtypeLike | None = None,
         rotation: Rotation | str = Rotation.NONE,
         top_blocks: int = 0,
+        prompt_blocks: int = 0,
         block_size: int = 16,
         threads: int = 0,
         memory_directory: str | os.PathLike[str] | None = None,
@@ -91,6 +93,7 @@ class PagedCache(Uncopied, WatchedCache):
             raise misuse("tokens is 0; it must be 1 or more")
         self._storage, self._threads = (dtype, value_dtype, rotation), threads
         self.top_blocks = unsigned(top_blocks, 32, "top_blocks")
+        self.prompt_blocks = unsigned(prompt_blocks, 32, "prompt_blocks")
         self.block_size = unsigned(block_size, 32, "block_size") or 16
         if memory_directory is not None:
             path_for_c(memory_directory, "memory_directory")  # refuses anything but a path
@@ -201,7 +204,7 @@ class PagedCache(Uncopied, WatchedCache):
             )
         batch = self._begin(new_tokens)
         self._new_tokens = new_tokens
-        top_blocks = self.top_blocks if new_tokens == 1 else 0
+        top_blocks = self.top_blocks if new_tokens == 1 else self.prompt_blocks
         return ForwardPass(batch, top_blocks=top_blocks_by_layer(self.windows, top_blocks))
 
     def _begin(self, new_tokens: int) -> Batch:

@@ -295,6 +295,20 @@ def test_a_new_token_reads_chosen_blocks(family: str) -> None:
     assert torch.equal(padded, generate(model, PagedCache(model, block_size=16)))
 
 
+def test_a_prompt_reads_chosen_blocks() -> None:
+    model, prompt = model_of("Llama"), torch.arange(120)[None] % 90 + 1
+    whole = PagedCache(model)
+    logits = model(prompt, past_key_values=whole).logits
+    # The second tile of 64 tokens has blocks 1 and 2 to choose from, the first one has none.
+    for blocks, close in ((2, True), (1, False)):
+        cache = PagedCache(model, prompt_blocks=blocks, top_blocks=1)
+        some = model(prompt, past_key_values=cache).logits
+        assert torch.allclose(some[:, :64], logits[:, :64], atol=1e-5)
+        assert torch.allclose(some, logits, atol=1e-5) == close
+    padded = generate(model, PagedCache(model, prompt_blocks=100))
+    assert torch.equal(padded, generate(model, PagedCache(model)))
+
+
 def test_keys_and_values_in_a_file(tmp_path: pathlib.Path) -> None:
     model = model_of("Llama")
     for top in (0, 1):
@@ -460,6 +474,8 @@ def test_errors_say_what_is_wrong() -> None:
     generate(model, cache)
     with pytest.raises(pagedkv.MisuseError, match="top_blocks: -1"):
         PagedCache(model, top_blocks=-1)
+    with pytest.raises(pagedkv.MisuseError, match="prompt_blocks: -1"):
+        PagedCache(model, prompt_blocks=-1)
     with pytest.raises(ValueError, match="3 sequences, the batch has 1"):
         model(prompts()["input_ids"][:1], past_key_values=cache)
     wrong: list[dict[str, Any]] = [{"dtype": "q8_0"}, {"value_dtype": "q8_0"}]
