@@ -207,7 +207,7 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Tile& tile, uint32_t 
                          uint32_t candidates, Scratch& scratch) const {
   sum_queries(tile, head, scratch);
   const uint32_t dim = call_.shape.key_dim;
-  for (uint32_t d = 0; d < dim; d++) {
+  for (uint32_t d = 0; d < dim; d++) {  // the sums become the weights of the bounds
     const float middle = scratch.sum[d] / 2, extent = extent_share * scratch.size[d] / 2;
     scratch.sum[d] = middle + extent;
     scratch.size[d] = middle - extent;
