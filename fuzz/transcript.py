@@ -130,8 +130,10 @@ POINTERS = {
     "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
     "pkv_mask.data": "copy_of(s.data, bytes_of_mask(s, shape))",
     "pkv_mask.first_positions": "in(s.first_positions, shape.sequences)",
-    "pkv_chosen_blocks.lists": "in(s.lists, tiles_of(s, shape) * shape.kv_heads * amount(s.list_blocks))",
-    "pkv_chosen_blocks.chosen": "out(s.chosen, tiles_of(s, shape) * shape.kv_heads * amount(s.top_blocks))",
+    "pkv_chosen_blocks.lists": "in(s.lists, tiles_of(s, shape) * shape.kv_heads * "
+    "amount(s.list_blocks))",
+    "pkv_chosen_blocks.chosen": "out(s.chosen, tiles_of(s, shape) * shape.kv_heads * "
+    "amount(s.top_blocks))",
     "pkv_block_mass.masses": "out(s.masses, shape.sequences * shape.heads * amount(s.blocks))",
     "pkv_kv_view.k": "memory_of(s, s.k, s.k_block_stride, s.k_row_stride, s.k_head_stride, "
     "s.dtype, s.key_dim)",

@@ -101,15 +101,15 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 	}
 }
 
-// ChosenBlocks says which blocks each tile of rows reads for each KV head, instead of all of them:
-// what TopBlocks chooses, or Lists. It also reads the first ones, those with its own tokens, and the
-// last ones before these.
+// ChosenBlocks says which blocks each tile of rows reads for each KV head, instead of all of
+// them: what TopBlocks chooses, or Lists. It also reads the first ones, those with its own
+// tokens, and the last ones before these.
 type ChosenBlocks struct {
 	// How many blocks each tile chooses for each KV head: those whose keys may score highest. Needs
 	// a cache.
 	TopBlocks   int
 	FirstBlocks int // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
-	LastBlocks  int // How many blocks before those of the tile, as well; 0: one; NoLastBlocks: none.
+	LastBlocks  int // How many blocks before the tile's, as well; 0: one; NoLastBlocks: none.
 	// How many consecutive new tokens of a session are a tile, which chooses once; 0: one.
 	QueriesTogether int
 	// Instead of TopBlocks, ListBlocks indices in the block table for each tile and KV head in
