@@ -141,7 +141,7 @@ class TiledPass(host.ForwardPass):
 
     def _lists(self, layer, q, block_size):
         """[tiles][kv_heads][top]"""
-        tiles, (kv_heads, tokens, dim) = math.ceil(len(q) / TILE), self.keys.shape
+        tiles, (kv_heads, tokens, _) = math.ceil(len(q) / TILE), self.keys.shape
         lists = np.full((tiles, kv_heads, self.top), NO_BLOCK, np.uint32)
         for tile in range(tiles):
             end = min((tile + 1) * TILE, tokens)
@@ -232,7 +232,7 @@ def main():
     sizes = [options.block_size] if options.block_size else BLOCK_SIZES
 
     print(
-        "| blocks of | read | chosen by | mass | perplexity | KL to all | first choice as with all |"
+        "| blocks of | read | chosen by | mass | perplexity | KL to all | first choice as in all |"
     )
     print("|---|---|---|---|---|---|---|")
     for block_size in sizes:
