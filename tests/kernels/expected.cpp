@@ -68,7 +68,7 @@ Rounding Expected::rounding_of(const NamedTable& table) const {
            (dtype == PKV_BF16 || (fp8 && table.kernels->isa == PKV_ISA_AVX512_BF16));
   };
   const bool few_rows_by_unit = table.matrix_unit && shape_.k_dtype == PKV_BF16 &&
-                                shape_.v_dtype == PKV_BF16 && shape_.heads_per_kv_head >= 4,
+                                shape_.v_dtype == PKV_BF16 && shape_.heads_per_kv_head >= 8,
              few_rows_by_pairs =
                  table.kernels->isa == PKV_ISA_AVX512_BF16 && as_bf16(shape_.v_dtype),
              rounds_weights = call_.results == PKV_BF16 && !shape_.latent &&

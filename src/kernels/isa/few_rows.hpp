@@ -179,7 +179,7 @@ struct ValueTile<WithUnit<Base, Unit>, PKV_BF16> : FloatValueTile<WithUnit<Base,
 // configuration costs more than it saves. The number of queries does not matter, so that a row's
 // bits do not depend on it.
 static inline bool multiplies_few_rows(const AttendTask& task) {
-  constexpr uint32_t min_heads_per_kv_head = 4;
+  constexpr uint32_t min_heads_per_kv_head = 8;
   const SideView &k = task.kv.k, &v = task.kv.v;
   return k.dtype == PKV_BF16 && v.dtype == PKV_BF16 && v.data != nullptr &&
          task.results == PKV_BF16 && task.heads_per_kv_head >= min_heads_per_kv_head;
