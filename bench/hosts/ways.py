@@ -1,5 +1,6 @@
 """The ways to run the model, and the rates of a run."""
 
+import sys
 from typing import NamedTuple
 
 
@@ -36,3 +37,9 @@ def rates(run):
         run[f"{part}_tokens"] / run[f"{part}_seconds"] if run[f"{part}_seconds"] > 0 else 0.0
         for part in ("prompt", "answer")
     )
+
+
+if __name__ == "__main__":
+    # Prints the hosts of the ways whose name contains one of the words of the first argument.
+    words = sys.argv[1].split(",")
+    print(*{way.host: None for way in WAYS if any(word in way.name for word in words)})
