@@ -8,10 +8,12 @@
 //                scale * sum |q k| over the positions,
 //                + 2^-16 A where q is split into two bf16 numbers: avx512_bf16 and neon_bf16 on
 //                stored bf16, avx512_bf16 on fp8
+//                + 2^-15 A where q and k are two bf16 numbers each and the product of two second
+//                ones is left out: amx on stored f16, many rows, for outputs of f16
 //                + 2^-15 max|scale q| sum |k| where q is rounded to integers: int8 and int4
 //   a score      cap(s) + slope distance is off by 16 u softcap more (tanh from an exp within 4 u,
 //                a sum, a quotient and a product) and by 2 u |slope distance|
-//   a weight     exp(s - max) is off by w = 2 e + 4 u S + 4 u, relative, where S is the largest
+//   a weight     exp(s - max) is off by w = 2 e + 6 u S + 4 u, relative, where S is the largest
 //                magnitude of a score, and by 2^-126, below which it becomes 0
 //   an output    sum(weight v) / sum(weight) is off by (2 w + 2 L(n + 8)) sum(p |v|), and one
 //                rounding to its dtype
@@ -165,12 +167,16 @@ class ReferenceRow {
   static constexpr double u = 0x1p-24;
 
   double rounding_of_weights(pkv_dtype dtype) const {
-    static const bool amx = [] {
+    if (dtype == PKV_F16) return amx() ? 0x1p-15 : 0;
+    return dtype == PKV_BF16 && (amx() || multiplied_as_bf16(attention_.values)) ? 0x1p-8 : 0;
+  }
+
+  static bool amx() {
+    static const bool found = [] {
       uint32_t supported = 0;
       return pkv_isa_supported(PKV_ISA_AMX, &supported) == PKV_OK && supported != 0;
     }();
-    if (dtype == PKV_F16) return amx ? 0x1p-15 : 0;
-    return dtype == PKV_BF16 && (amx || multiplied_as_bf16(attention_.values)) ? 0x1p-8 : 0;
+    return found;
   }
 
   static bool multiplied_as_bf16(pkv_dtype stored) {
@@ -215,11 +221,12 @@ class ReferenceRow {
     double score_error = (6 * std::sqrt(static_cast<double>(k.dim())) * u + 3 * u) * largest +
                          16 * u * cap + 2 * u * farthest;
     if (multiplied_as_bf16(attention_.keys)) score_error += std::ldexp(largest, -16);
+    if (amx() && attention_.keys == PKV_F16) score_error += std::ldexp(largest, -15);
     if (integers(attention_.keys))
       score_error += 1.01 * std::ldexp(largest_query * largest_key, -15);
     const double scores =
         largest + farthest + (attention_.sink_logits.empty() ? 0 : std::abs(sink));
-    weight_error_ = 2 * score_error + 4 * u * scores + 4 * u;
+    weight_error_ = 2 * score_error + 6 * u * scores + 4 * u;
     return total;
   }
 

@@ -59,9 +59,11 @@ Rounding Expected::rounding_of(const NamedTable& table) const {
   using enum Rounding::Weights;
   const bool integer_v = is_integer(shape_.v_dtype) && !shape_.latent;
   if (takes_matmul(shape_, call_))
-    return {false, table.multiplies_integer_pairs && is_integer(shape_.k_dtype),
-            rounding_of_weights(table, call_.results, shape_),
-            table.multiplies_integer_pairs && integer_v ? integers_many_rows : floats};
+    return {
+        table.matrix_unit && call_.results == PKV_F16 && shape_.k_dtype == PKV_F16 ? 0x1p-15 : 0,
+        table.multiplies_integer_pairs && is_integer(shape_.k_dtype),
+        rounding_of_weights(table, call_.results, shape_),
+        table.multiplies_integer_pairs && integer_v ? integers_many_rows : floats};
   const auto as_bf16 = [&](pkv_dtype dtype) {
     const bool fp8 = dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2;
     return table.multiplies_bf16 &&
@@ -73,7 +75,7 @@ Rounding Expected::rounding_of(const NamedTable& table) const {
                  table.kernels->isa == PKV_ISA_AVX512_BF16 && as_bf16(shape_.v_dtype),
              rounds_weights = call_.results == PKV_BF16 && !shape_.latent &&
                               (few_rows_by_unit || few_rows_by_pairs);
-  return {as_bf16(shape_.k_dtype) && !call_.whole_queries, is_integer(shape_.k_dtype),
+  return {as_bf16(shape_.k_dtype) && !call_.whole_queries ? 0x1p-16 : 0, is_integer(shape_.k_dtype),
           rounds_weights ? 0x1p-8 : 0, integer_v ? integers_few_rows : floats};
 }
 

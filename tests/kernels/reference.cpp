@@ -168,11 +168,10 @@ void Reference::add_rounding_of_weights(const Problem& problem, const std::vecto
 }
 
 double Reference::relative(double steps, const Rounding& rounding) const {
-  const double score_error = (dims_ + 4) * u * products_ +
-                             (rounding.split_query ? 0x1p-16 * products_ : 0) +
+  const double score_error = ((dims_ + 4) * u + rounding.split) * products_ +
                              (rounding.integer_query ? rounded_query_ : 0) + 16 * u * softcap_ +
                              2 * u * (products_ + added_);
-  return score_error + 4 * u * largest_score_ + 4 * u + 8 * u * steps;
+  return score_error + 6 * u * largest_score_ + 4 * u + 8 * u * steps;
 }
 
 double Reference::bound(uint32_t d, double steps, const Rounding& rounding) const {

@@ -53,8 +53,8 @@ struct Problem {
 
 // What a kernel rounds in addition to fp32 arithmetic.
 struct Rounding {
-  // q is multiplied as two bf16 numbers where one is not enough.
-  bool split_query;
+  // What is lost of a product when q and K are multiplied as at most two bf16 numbers.
+  double split;
   // q is rounded to 2^-15 of its largest element.
   bool integer_query;
   // The relative rounding of a weight before it is multiplied by V.
@@ -69,16 +69,17 @@ struct Rounding {
 //   A score is off by e, the sum of
 //     (D + 4) u A                       for sums of D terms in any order, the rounding of K when it
 //                                       is unpacked, and scales
-//     2^-16 A                           for split_query: high is q cut after 8 bits, low is the
-//                                       rest, rounded to nearest
+//     split A                           2^-16 if q is cut after 8 bits and the rest is rounded;
+//                                       2^-15 if the product of two second parts is left out, too
 //     (1 + 2^-8) 2^-15 max|q| sum|k|    for integer_query: 2^-8 for the roundings of q / unit,
 //                                       which is at most 2^14
 //     16 u softcap                      for tanh from an exponential of 5 u, a difference, a sum,
 //                                       a quotient and a product
 //     2 u (A + |slope distance|)        for a product and a sum
 //
-//   A weight is off by r = e + 4 u S + 4 u + 8 u steps, relative, where S is the largest |score|:
+//   A weight is off by r = e + 6 u S + 4 u + 8 u steps, relative, where S is the largest |score|:
 //     2 u S      for a difference of scores
+//     2 u S      for its product with log2 e
 //     4 u        for the exponential
 //     8 u        for each of `steps` changes of the maximum and merges of parts,
 //                and u times how far the maximum moved, which adds up to 2 u S

@@ -46,6 +46,21 @@ struct Avx512Base {
                         _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }
 
+  // 2^x for x <= 0, within 3 units in the last place: 0 below -126, where the result would not be
+  // normal; NaN for NaN; exactly 1 for 0. With r = x - floor(x) the result is 2^floor(x) p(r),
+  // where p is the minimax polynomial of degree 5 on 0 to 1 whose first coefficient is 1.
+  static F power_of_2(F x) {
+    const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_set1_ps(0x1.e974fap-10f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.277856p-7f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.c91ce6p-5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.ebdb56p-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.62e4bap-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    return F(_mm512_maskz_scalef_ps(normal, p, x));
+  }
+
   static float max_of(F x) { return _mm512_reduce_max_ps(x); }
   static float sum_of(F x) { return _mm512_reduce_add_ps(x); }
 

@@ -6,7 +6,8 @@
 // A product of sums is the sum of the products of parts (Henry, Tang and Heinecke 2019). Parts are
 // counted from 0, and a product is left out if the numbers of its parts add up to more than 2: part
 // 1 is below 2^-7 of the number and part 2 below 2^-15, so each product left out is below 2^-22 of
-// the whole.
+// the whole. f16 for results of f16 has two rounded parts, and the product of two second parts is
+// left out, too: at most 2^-16 of the whole.
 #pragma once
 
 #include <immintrin.h>
@@ -49,9 +50,12 @@ static inline constexpr unsigned parts_of_weights(pkv_dtype results) {
   return results == PKV_BF16 ? 1 : results == PKV_F16 ? 2 : max_parts;
 }
 
-// Returns the next part of x, in the upper half of each lane. The rest stays in x.
-static inline __m512i cut_part(__m512& x) {
-  const __m512i part = upper_halves(_mm512_castps_si512(x));
+// Returns the next part of x, in the upper half of each lane. The rest stays in x. A part that is
+// rounded leaves at most 2^-8 of x, with any sign.
+static inline __m512i cut_part(__m512& x, bool rounded) {
+  __m512i bits = _mm512_castps_si512(x);
+  if (rounded) bits = _mm512_add_epi32(bits, _mm512_set1_epi32(0x8000));
+  const __m512i part = upper_halves(bits);
   x = _mm512_sub_ps(x, _mm512_castsi512_ps(part));
   return part;
 }
@@ -62,17 +66,18 @@ static inline __m512i pair_parts(__m512i first, __m512i second) {
 }
 
 // Writes parts of two vectors as pairs; those of part i go to to + i * stride.
-static inline void put_pairs(__m512 first, __m512 second, unsigned parts, unsigned char* to,
-                             size_t stride) {
+static inline void put_pairs(__m512 first, __m512 second, unsigned parts, bool rounded,
+                             unsigned char* to, size_t stride) {
   for (unsigned i = 0; i < parts; i++, to += stride)
-    _mm512_store_si512(to, pair_parts(cut_part(first), cut_part(second)));
+    _mm512_store_si512(to, pair_parts(cut_part(first, rounded), cut_part(second, rounded)));
 }
 
 // Writes parts of one vector, 16 bf16 numbers each. The rest stays in x.
-static inline void put_parts(__m512& x, unsigned parts, unsigned char* to, size_t stride) {
+static inline void put_parts(__m512& x, unsigned parts, bool rounded, unsigned char* to,
+                             size_t stride) {
   for (unsigned i = 0; i < parts; i++, to += stride)
     _mm256_store_si256(reinterpret_cast<__m256i*>(to),
-                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(cut_part(x), 16)));
+                       _mm512_cvtepi32_epi16(_mm512_srli_epi32(cut_part(x, rounded), 16)));
 }
 
 // The lanes that are neither NaN nor infinite.
@@ -88,9 +93,11 @@ struct QueryParts {
 };
 
 // Writes a row of queries as max_parts parts, with zeros from `dim` to `padded_dim`. If the row was
-// bf16 or f16 before it was multiplied by the scale, it is written without the scale.
+// bf16 or f16 before it was multiplied by the scale, it is written without the scale. `rounded`: as
+// at most two parts, which are rounded.
 static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_t padded_dim,
-                                         float scale, unsigned char* to, size_t stride) {
+                                         float scale, bool rounded, unsigned char* to,
+                                         size_t stride) {
   const __m512 scales = _mm512_set1_ps(scale), inverse = _mm512_set1_ps(1 / scale);
   __mmask16 bf16 = 0xFFFF, f16 = 0xFFFF, finite = 0xFFFF;
   const auto same = [&](__m512 x, __m512 before) {
@@ -103,15 +110,19 @@ static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_
     f16 = _kand_mask16(f16, same(x, unscaled_f16(x, inverse)));
     finite = _kand_mask16(finite, finite_lanes(x));
   }
-  const uint32_t count = finite != 0xFFFF ? 0 : bf16 == 0xFFFF ? 1 : f16 == 0xFFFF ? 2 : max_parts;
+  const bool scaled = bf16 == 0xFFFF || f16 == 0xFFFF;
+  const uint32_t count = finite != 0xFFFF           ? 0
+                         : bf16 == 0xFFFF           ? 1
+                         : f16 == 0xFFFF || rounded ? 2
+                                                    : max_parts;
   for (uint32_t d = 0; d < padded_dim; d += tile_tokens) {
     __m512 x = _mm512_setzero_ps();
     if (d < dim && count != 0) x = _mm512_loadu_ps(row + d);
     if (count == 1) x = unscaled_bf16(x, inverse);
-    if (count == 2) x = unscaled_f16(x, inverse);
-    put_parts(x, max_parts, to + d * 2, stride);
+    if (count == 2 && scaled) x = unscaled_f16(x, inverse);
+    put_parts(x, max_parts, rounded, to + d * 2, stride);
   }
-  return {count == 1 || count == 2 ? scale : 1.0f, count, {}};
+  return {scaled && count != 0 ? scale : 1.0f, count, {}};
 }
 
 // Copies bf16 V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], that are

@@ -32,7 +32,7 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
     unsigned char* const bytes = static_cast<unsigned char*>(to);
     const QueryParts parts =
-        put_query_parts(row, dim, dim, scale, bytes + sizeof(QueryParts), size_t{dim} * 2);
+        put_query_parts(row, dim, dim, scale, false, bytes + sizeof(QueryParts), size_t{dim} * 2);
     __builtin_memcpy(bytes, &parts, sizeof parts);
     __builtin_memcpy(bytes + sizeof parts + size_t{dim} * 2 * max_parts, row, size_t{dim} * 4);
   }

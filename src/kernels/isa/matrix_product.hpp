@@ -39,7 +39,7 @@ struct RightParts {
   size_t part;
 };
 
-// The pairs of parts that are multiplied.
+// The pairs of parts that are multiplied: those whose numbers add up to at most `last`.
 template <class Unit>
 struct PartPairs {
   struct Pair {
@@ -48,9 +48,9 @@ struct PartPairs {
   Pair pairs[max_parts * max_parts];
   unsigned count = 0;
 
-  PartPairs(unsigned left, unsigned right) {
+  PartPairs(unsigned left, unsigned right, unsigned last) {
     for (unsigned l = 0; l < left; l++)
-      for (unsigned r = 0; r < right && l + r < max_parts; r++)
+      for (unsigned r = 0; r < right && l + r <= last; r++)
         pairs[count++] = {static_cast<uint8_t>(l), static_cast<uint8_t>(r)};
   }
 };

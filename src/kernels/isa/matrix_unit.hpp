@@ -24,6 +24,8 @@ class AttendMatrixUnit {
         key_parts_(parts_of(task.kv.k.dtype)),
         value_parts_(parts_of(latent_ && task.kv.k.dtype == PKV_INT8 ? PKV_F32 : task.kv.v.dtype)),
         weight_parts_(parts_of_weights(task.results)),
+        rounded_keys_(task.results == PKV_F16 && task.kv.k.dtype == PKV_F16),
+        rounded_values_(task.results == PKV_F16 && task.kv.v.dtype == PKV_F16),
         step_(step_of(key_parts_ * padded_dim_ + value_parts_ * value_dim_)),
         tiles_(task.kv, scratch),
         q_(scratch.take<unsigned char>(q_part() * max_parts)),
@@ -76,7 +78,7 @@ class AttendMatrixUnit {
   size_t k_part() const { return size_t{step_} * padded_dim_ * 2; }
   size_t v_part() const { return size_t{step_} * value_dim_ * 2; }
   static constexpr size_t weights_part() { return block_rows * weights_stride; }
-  size_t last_part() const { return (weight_parts_ - 1) * weights_part(); }
+  static unsigned last_product(bool rounded) { return rounded ? 1 : max_parts - 1; }
 
   // ---- Queries ----
 
@@ -90,7 +92,7 @@ class AttendMatrixUnit {
     for (uint32_t row = 0; row < rows_; row++) {
       query_parts_[row] =
           put_query_parts(task_.q + (first + row) * key_dim_, key_dim_, padded_dim_, task_.scale,
-                          q_ + size_t{row} * padded_dim_ * 2, q_part());
+                          rounded_keys_, q_ + size_t{row} * padded_dim_ * 2, q_part());
       max_[row] = -__builtin_inff();
     }
     __builtin_memset(out_, 0, size_t{rows_} * value_dim_ * sizeof(float));
@@ -195,7 +197,7 @@ class AttendMatrixUnit {
         even = _mm512_maskz_load_ps(present, floats_ + d * tile_tokens);
         odd = _mm512_maskz_load_ps(present, floats_ + (d + 1) * tile_tokens);
       }
-      put_pairs(even, odd, key_parts_, to, k_part());
+      put_pairs(even, odd, key_parts_, rounded_keys_, to, k_part());
     }
   }
 
@@ -252,7 +254,7 @@ class AttendMatrixUnit {
     for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
       for (uint32_t t = 0; t < tile_tokens; t += 2)
         put_pairs(finite_value(d, t, present, bad), finite_value(d, t + 1, present, bad),
-                  value_parts_, to + t * 32, v_part());
+                  value_parts_, rounded_values_, to + t * 32, v_part());
     return bad;
   }
 
@@ -331,7 +333,8 @@ class AttendMatrixUnit {
     const LeftParts<Unit> queries{q_ + size_t{block_row_} * padded_dim_ * 2, q_part(),
                                   size_t{padded_dim_} * 2};
     const RightParts<Unit> keys{key_blocks_ + segment.begin / tile_tokens, k_part()};
-    multiply_blocks<Unit, false>(PartPairs<Unit>(parts, key_parts_), queries, keys, block_size_,
+    multiply_blocks<Unit, false>(PartPairs<Unit>(parts, key_parts_, last_product(rounded_keys_)),
+                                 queries, keys, block_size_,
                                  (segment.end - segment.begin) / tile_tokens,
                                  padded_dim_ / unit_depth, segment.scores, score_stride, meanwhile);
   }
@@ -341,12 +344,14 @@ class AttendMatrixUnit {
   // Computes the weights of the next row of a segment, unless all have been computed.
   void weigh_next() {
     if (weighed_rows_ == block_size_) return;
-    weigh(weighed_rows_++);
+    const uint32_t row = weighed_rows_++;
+    weight_parts_ == 1 ? weigh<1>(row) : weight_parts_ == 2 ? weigh<2>(row) : weigh<3>(row);
     ahead_.prefetch();
   }
 
   // Computes weights in parts from the scores of row `r` of the block. The weights of tokens of the
   // segment that the row does not see become 0.
+  template <unsigned parts>
   [[gnu::noinline]] void weigh(uint32_t r) {
     const uint32_t row = block_row_ + r, seen_end = seen_.end_of(row);
     uint32_t begin = seen_.first_tile() * tile_tokens, end = weighed_.end;
@@ -359,7 +364,7 @@ class AttendMatrixUnit {
     const bool ready = (weights_take_factor(row) || keys_have_scales()) &&
                        !transforms(task_.transform) && end <= seen_.sees_up_to(row);
     if (ready && end - begin == segment_tokens &&
-        weigh_whole(row, scores, factor, begin, state, to))
+        weigh_whole<parts>(row, scores, factor, begin, state, to))
       return;
     clear_weights(to, 0, begin - weighed_.begin);
     clear_weights(to, end - weighed_.begin,
@@ -368,17 +373,15 @@ class AttendMatrixUnit {
     raise_max<Isa>(
         Floats<Isa>(_mm512_mul_ps(finish_scores(row, scores, begin, end), _mm512_set1_ps(factor))),
         value_dim_, state);
-    if (weight_parts_ == 1)
-      put_weights<true>(scores, factor, begin, end, state, to);
-    else
-      put_weights<false>(scores, factor, begin, end, state, to);
+    put_weights<parts>(scores, factor, begin, end, state, to);
   }
 
   // The same for a row that sees the whole segment, in vector registers. Returns false if it
-  // cannot: a score is not finite, V has numbers that are not, or weights have several parts.
-  [[gnu::always_inline]] bool weigh_whole(uint32_t row, const float* scores, float factor,
-                                          uint32_t begin, RowState state, unsigned char* to) {
-    if (weight_parts_ != 1 || has_bad_values_ || query_parts_[row].count == 0) return false;
+  // cannot: a score or a number in V is not finite.
+  template <unsigned parts>
+  bool weigh_whole(uint32_t row, const float* scores, float factor, uint32_t begin, RowState state,
+                   unsigned char* to) {
+    if (has_bad_values_ || query_parts_[row].count == 0) return false;
     constexpr uint32_t n = segment_tokens / tile_tokens;
     const __m512 zero = _mm512_setzero_ps();
     __m512 x[n], top = _mm512_set1_ps(-__builtin_inff()), not_finite = zero;
@@ -398,23 +401,32 @@ class AttendMatrixUnit {
     __m512 sums = _mm512_load_ps(state.sums);
     PKV_UNROLL
     for (uint32_t i = 0; i < n; i++) {
-      __m512 weights = power_of_2(_mm512_fmsub_ps(x[i], factors, shift));
+      __m512 weights = power_of_2<parts>(_mm512_fmsub_ps(x[i], factors, shift));
       sums = _mm512_add_ps(sums, weights);
       if (values_have_scales())
         weights = _mm512_mul_ps(weights, _mm512_load_ps(v_scales_ + begin + i * tile_tokens));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(to + i * tile_tokens * 2),
-                         Unit::round(weights));
+      put_weight_parts<parts>(weights, to + i * tile_tokens * 2);
     }
     _mm512_store_ps(state.sums, sums);
     return true;
   }
 
+  // Writes weights in parts. The last one is rounded.
+  template <unsigned parts>
+  static void put_weight_parts(__m512 weights, unsigned char* to) {
+    put_parts(weights, parts - 1, parts == 2, to, weights_part());
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to + (parts - 1) * weights_part()),
+                       Unit::round(weights));
+  }
+
   static constexpr float log2_e = 1.44269504f;
 
-  // 2^x for x <= 0 within 2^-18, which suffices for weights that will be rounded to bf16; NaN for
-  // NaN, exactly 1 for 0. With r = x - floor(x) the result is 2^floor(x) p(r), where p is the
-  // minimax polynomial of degree 4 on 0 to 1 whose first coefficient is 1.
+  // 2^x for x <= 0; NaN for NaN; exactly 1 for 0. For weights of one or two parts it is within
+  // 2^-18: with r = x - floor(x) the result is 2^floor(x) p(r), where p is the minimax polynomial
+  // of degree 4 on 0 to 1 whose first coefficient is 1.
+  template <unsigned parts>
   static __m512 power_of_2(__m512 x) {
+    if constexpr (parts == max_parts) return Isa::power_of_2(Floats<Isa>(x));
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     __m512 p = _mm512_set1_ps(0x1.b7f732p-7f);
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.abf868p-5f));
@@ -437,30 +449,21 @@ class AttendMatrixUnit {
                            _mm256_setzero_si256());
   }
 
-  // Writes the weights of scores, which are still to be multiplied by a factor, in parts. One part
-  // needs less exact weights. If V has numbers that the unit cannot multiply, the weights also
-  // replace the scores.
-  template <bool one_part>
+  // Writes the weights of scores, which are still to be multiplied by a factor, in parts. If V has
+  // numbers that the unit cannot multiply, the weights also replace the scores.
+  template <unsigned parts>
   [[gnu::noinline]] void put_weights(float* scores, float factor, uint32_t begin, uint32_t end,
                                      RowState state, unsigned char* to) {
-    constexpr float unit = one_part ? log2_e : 1.0f;  // weights are powers of 2 or of e
     const bool scaled = values_have_scales(), keeps = has_bad_values_;
-    const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * unit),
-                 factors = _mm512_set1_ps(factor * unit);
-    unsigned char* const last = to + last_part();
+    const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * log2_e),
+                 factors = _mm512_set1_ps(factor * log2_e);
     __m512 sums = _mm512_load_ps(state.sums);
     for (uint32_t t = begin - weighed_.begin; t < end - weighed_.begin; t += tile_tokens) {
-      const __m512 power = _mm512_fmsub_ps(_mm512_load_ps(scores + t), factors, shift);
-      __m512 x = power;
-      if constexpr (one_part)
-        x = power_of_2(power);
-      else
-        x = exp_of_negative<Isa>(Floats<Isa>(power));
+      __m512 x = power_of_2<parts>(_mm512_fmsub_ps(_mm512_load_ps(scores + t), factors, shift));
       if (keeps) _mm512_store_ps(scores + t, x);
       sums = _mm512_add_ps(sums, x);
       if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales_ + weighed_.begin + t));
-      if constexpr (!one_part) put_parts(x, weight_parts_ - 1, to + t * 2, weights_part());
-      _mm256_store_si256(reinterpret_cast<__m256i*>(last + t * 2), Unit::round(x));
+      put_weight_parts<parts>(x, to + t * 2);
     }
     _mm512_store_ps(state.sums, sums);
   }
@@ -521,11 +524,11 @@ class AttendMatrixUnit {
     const unsigned char* panels[max_dim / tile_tokens];
     for (uint32_t i = 0; i < value_dim_ / tile_tokens; i++)
       panels[i] = v_ + (size_t{i} * step_ + segment.begin) * 32;
-    multiply_blocks<Unit, true>(PartPairs<Unit>(weight_parts_, value_parts_),
-                                {weights_, weights_part(), weights_stride}, {panels, v_part()},
-                                block_size_, value_dim_ / tile_tokens,
-                                (segment.end - segment.begin + unit_depth - 1) / unit_depth,
-                                out_ + size_t{block_row_} * value_dim_, value_dim_, [] {});
+    multiply_blocks<Unit, true>(
+        PartPairs<Unit>(weight_parts_, value_parts_, last_product(rounded_values_)),
+        {weights_, weights_part(), weights_stride}, {panels, v_part()}, block_size_,
+        value_dim_ / tile_tokens, (segment.end - segment.begin + unit_depth - 1) / unit_depth,
+        out_ + size_t{block_row_} * value_dim_, value_dim_, [] {});
     for (uint32_t tile = segment.begin / tile_tokens;
          has_bad_values_ && tile < segment.end / tile_tokens; tile++)
       if (bad_values_[tile] != 0) add_bad_values(segment, tile);
@@ -554,7 +557,8 @@ class AttendMatrixUnit {
   const uint32_t padded_dim_;  // of K, a multiple of unit_depth
   const bool latent_;
   const unsigned key_parts_, value_parts_, weight_parts_;
-  const uint32_t step_;  // tokens whose K and V are in parts at a time
+  const bool rounded_keys_, rounded_values_;  // f16 for results of f16
+  const uint32_t step_;                       // tokens whose K and V are in parts at a time
   TileReader<Isa> tiles_;
   unsigned char* const q_;        // [part][row][padded dim]
   unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2], unless K is stored so
