@@ -147,6 +147,11 @@ class AttendDirect {
     } else {
       at->v[i] = tiles_.values(i, kv_head);
     }
+    if constexpr (PrefetchesNear<Isa>) {
+      at->next_k[i] = at->k[i] + Isa::prefetch_distance;
+      at->next_v[i] = at->v[i] + Isa::prefetch_distance;
+      return;
+    }
     if (linear_) {
       at->next_k[i] = at->k[i] + lead(task_.kv.k);
       at->next_v[i] = at->v[i] + lead(task_.kv.v);

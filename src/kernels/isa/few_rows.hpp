@@ -17,6 +17,7 @@ struct WithUnit : Base {
   using Unit = MatrixUnit;
   static constexpr pkv_dtype only_dtype = PKV_BF16;
   static constexpr unsigned rows_at_once = 8;
+  static constexpr unsigned prefetch_distance = 3072;
 };
 
 template <class Base, class Unit>
@@ -24,17 +25,17 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
   using Isa = WithUnit<Base, Unit>;
   static constexpr unsigned max_tiles = 2;
 
-  // A prepared row: its QueryParts, the parts themselves, then the row in fp32.
+  // A prepared row: its parts, the row in fp32, then its QueryParts. Whole cache lines, so that no
+  // row of a register lies on two.
   static size_t query_bytes(uint32_t dim) {
-    return sizeof(QueryParts) + size_t{dim} * (2 * max_parts + 4);
+    return (end_of_floats(dim) + sizeof(QueryParts) + 63) / 64 * 64;
   }
 
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
     unsigned char* const bytes = static_cast<unsigned char*>(to);
-    const QueryParts parts =
-        put_query_parts(row, dim, dim, scale, false, bytes + sizeof(QueryParts), size_t{dim} * 2);
-    __builtin_memcpy(bytes, &parts, sizeof parts);
-    __builtin_memcpy(bytes + sizeof parts + size_t{dim} * 2 * max_parts, row, size_t{dim} * 4);
+    const QueryParts parts = put_query_parts(row, dim, dim, scale, false, bytes, size_t{dim} * 2);
+    __builtin_memcpy(bytes + begin_of_floats(dim), row, size_t{dim} * 4);
+    __builtin_memcpy(bytes + end_of_floats(dim), &parts, sizeof parts);
   }
 
   template <unsigned rows, unsigned tiles>
@@ -47,7 +48,7 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
     if constexpr (tiles == 2) Unit::template store<1>(sums[1], sizeof(ScoreRow));
     for (unsigned r = 0; r < rows; r++) {
       const unsigned char* const query = queries + r * query_bytes(dim);
-      const QueryParts parts = parts_of(query);
+      const QueryParts parts = parts_of(query, dim);
       for (unsigned i = 0; i < tiles; i++) {
         const __m512 x = _mm512_mul_ps(_mm512_load_ps(sums[i][r]), _mm512_set1_ps(parts.factor));
         const __mmask16 by_unit = parts.count != 0 ? _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q) : 0;
@@ -60,9 +61,12 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
   }
 
  private:
-  static QueryParts parts_of(const unsigned char* query) {
+  static size_t begin_of_floats(uint32_t dim) { return size_t{dim} * 2 * max_parts; }
+  static size_t end_of_floats(uint32_t dim) { return begin_of_floats(dim) + size_t{dim} * 4; }
+
+  static QueryParts parts_of(const unsigned char* query, uint32_t dim) {
     QueryParts parts;
-    __builtin_memcpy(&parts, query, sizeof parts);
+    __builtin_memcpy(&parts, query + end_of_floats(dim), sizeof parts);
     return parts;
   }
 
@@ -73,18 +77,17 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
     const size_t stride = query_bytes(dim);
     unsigned parts = 1;
     for (unsigned r = 0; r < rows; r++) {
-      const unsigned count = parts_of(queries + r * stride).count;
+      const unsigned count = parts_of(queries + r * stride, dim).count;
       parts = count > parts ? count : parts;
     }
     Unit::template zero<0>();
     if constexpr (tiles == 2) Unit::template zero<1>();
-    const unsigned char* const words = queries + sizeof(QueryParts);
     for (uint32_t d = 0; d < dim; d += unit_depth) {
       const bool whole = dim - d >= unit_depth;
       for (unsigned i = 0; i < tiles; i++)
         prefetch_lines<Isa>(next[i] + d * 32, whole ? 1024 : 512);
       for (unsigned part = 0; part < parts; part++) {
-        const unsigned char* const a = words + (size_t{part} * dim + d) * 2;
+        const unsigned char* const a = queries + (size_t{part} * dim + d) * 2;
         if (whole)
           multiply_depth<tiles, 4, 6>(a, stride, at, d);
         else
@@ -108,8 +111,8 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
   [[gnu::noinline]] static void multiply_floats(const unsigned char* query, uint32_t dim,
                                                 TilePointers at, TilePointers next,
                                                 ScoreRow* scores) {
-    FloatKeyTile<Isa, PKV_BF16>::template scores<1, 1>(
-        query + sizeof(QueryParts) + size_t{dim} * 2 * max_parts, dim, at, next, scores);
+    FloatKeyTile<Isa, PKV_BF16>::template scores<1, 1>(query + begin_of_floats(dim), dim, at, next,
+                                                       scores);
   }
 };
 
