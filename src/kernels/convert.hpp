@@ -84,6 +84,21 @@ void convert_from_rows(pkv_dtype from_dtype, const unsigned char* from, unsigned
     convert<Isa, PKV_BF16, to_dtype>(from, to, n);
 }
 
+// Converts one of the three dtypes of a caller's rows to fp32 and multiplies it by a factor.
+template <class Isa>
+void scale_row(pkv_dtype dtype, const unsigned char* from, float factor, float* to, uint32_t n) {
+  const auto scale = [&]<class From>(From) {
+    for (uint32_t i = 0; i < n; i += Floats<Isa>::size)
+      (From::load(from + i * From::bytes) * Floats<Isa>(factor)).store_unaligned(to + i);
+  };
+  if (dtype == PKV_F32)
+    scale(Elements<Isa, PKV_F32>());
+  else if (dtype == PKV_F16)
+    scale(Elements<Isa, PKV_F16>());
+  else
+    scale(Elements<Isa, PKV_BF16>());
+}
+
 // Converts to one of the three dtypes of a caller's rows.
 template <class Isa, pkv_dtype from_dtype>
 void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned char* to, uint32_t n) {

@@ -7,28 +7,37 @@
 
 namespace pkv::kernels {
 
+// The rows of a head are far apart in a caller's memory, which the CPU's own prefetcher cannot
+// foresee. Prefetches those of a query some queries ahead.
+template <class Isa, bool to_write>
+void prefetch_rows(const RowsView& rows, uint64_t query, uint64_t queries, uint64_t head,
+                   uint32_t dim) {
+  constexpr uint64_t ahead = 4;
+  if (query + ahead >= queries) return;
+  const unsigned char* const row = caller_row(rows, query + ahead, head);
+  for (uint32_t byte = 0; byte < dim * dtype_bytes(rows.dtype); byte += 64)
+    __builtin_prefetch(row + byte, to_write);
+}
+
 template <class Isa>
 void prepare(const QueryTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.heads_per_kv_head;
-  const Floats<Isa> scale(task.scale);
+  const uint32_t heads = task.heads_per_kv_head;
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
-    for (uint64_t row = 0; row < rows; row++) {
-      const unsigned char* from =
-          caller_row(task.rows, row / task.heads_per_kv_head,
-                     head * uint64_t{task.heads_per_kv_head} + row % task.heads_per_kv_head);
-      float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
-      convert_from_rows<Isa, PKV_F32>(task.rows.dtype, from, reinterpret_cast<unsigned char*>(q),
-                                      task.key_dim);
-      for (uint32_t d = 0; d < task.key_dim; d += Floats<Isa>::size)
-        (Floats<Isa>::load_unaligned(q + d) * scale).store_unaligned(q + d);
-      if (rotates(task.rotation)) rotate<Isa>(task.rotation, task.key_dim, q);
-    }
+    float* q = task.q + (head - task.head_begin) * task.head_rows * task.key_dim;
+    for (uint64_t query = 0; query < task.queries; query++)
+      for (uint32_t i = 0; i < heads; i++, q += task.key_dim) {
+        const uint64_t query_head = uint64_t{head} * heads + i;
+        prefetch_rows<Isa, false>(task.rows, query, task.queries, query_head, task.key_dim);
+        scale_row<Isa>(task.rows.dtype, caller_row(task.rows, query, query_head), task.scale, q,
+                       task.key_dim);
+        if (rotates(task.rotation)) rotate<Isa>(task.rotation, task.key_dim, q);
+      }
   }
 }
 
 // Merges the parts of one row: scales them to their common maximum, adds them in order and
-// normalises the sum. result has value_dim floats. Returns the log-sum-exp. If the row saw nothing,
-// it is -infinity, or the sink logit, and all dims are 0.
+// normalises the sum. result has value_dim floats. Returns the log-sum-exp if the task wants it. If
+// the row saw nothing, it is -infinity, or the sink logit, and all dims are 0.
 template <class Isa>
 float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const float* sink_logit,
                   float* result) {
@@ -52,28 +61,30 @@ float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const flo
       Isa::fma(F(weight), F::load_unaligned(out + d), F::load_aligned(result + d))
           .store_aligned(result + d);
   }
+  const F inverse(1 / sum);
   for (uint32_t d = 0; d < task.value_dim; d += F::size)
-    (F::load_aligned(result + d) / F(sum)).store_aligned(result + d);
-  return max + __builtin_logf(sum);
+    (F::load_aligned(result + d) * inverse).store_aligned(result + d);
+  return task.lse != nullptr ? max + __builtin_logf(sum) : 0;
 }
 
 template <class Isa>
 void finish(const FinishTask& task) {
-  const uint64_t rows = uint64_t{task.queries} * task.heads_per_kv_head;
+  const uint32_t heads = task.heads_per_kv_head;
   alignas(64) float result[max_dim];
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
-    for (uint64_t row = 0; row < rows; row++) {
-      const uint64_t query_head =
-          head * uint64_t{task.heads_per_kv_head} + row % task.heads_per_kv_head;
-      const float* sink = task.sink_logits != nullptr ? task.sink_logits + query_head : nullptr;
-      const float lse = merge_parts<Isa>(task, head - task.head_begin, row, sink, result);
-      if (rotates(task.rotation)) rotate_back<Isa>(task.rotation, task.value_dim, result);
-      convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result), task.rows.dtype,
-                                    caller_row(task.rows, row / task.heads_per_kv_head, query_head),
-                                    task.value_dim);
-      if (task.lse != nullptr)
-        task.lse[row / task.heads_per_kv_head * task.lse_stride + query_head] = lse;
-    }
+    for (uint64_t query = 0; query < task.queries; query++)
+      for (uint32_t i = 0; i < heads; i++) {
+        const uint64_t query_head = uint64_t{head} * heads + i;
+        const float* sink = task.sink_logits != nullptr ? task.sink_logits + query_head : nullptr;
+        prefetch_rows<Isa, true>(task.rows, query, task.queries, query_head, task.value_dim);
+        const float lse =
+            merge_parts<Isa>(task, head - task.head_begin, query * heads + i, sink, result);
+        if (rotates(task.rotation)) rotate_back<Isa>(task.rotation, task.value_dim, result);
+        convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result),
+                                      task.rows.dtype, caller_row(task.rows, query, query_head),
+                                      task.value_dim);
+        if (task.lse != nullptr) task.lse[query * task.lse_stride + query_head] = lse;
+      }
   }
 }
 

@@ -27,18 +27,10 @@ static inline __m512i upper_halves(__m512i bits) {
   return _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
 }
 
-// Rounds to the nearest bf16 numbers, in the upper halves. NaN stays NaN.
-static inline __m512i nearest_bf16(__m512 value) {
-  const __m512i bits = _mm512_castps_si512(value);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-  const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-  return _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
-}
-
 // Returns the bf16 or f16 number that, times 1 / inverse, may be x.
 static inline __m512 unscaled_bf16(__m512 x, __m512 inverse) {
-  return _mm512_castsi512_ps(upper_halves(nearest_bf16(_mm512_mul_ps(x, inverse))));
+  const __m512i bits = _mm512_castps_si512(_mm512_mul_ps(x, inverse));
+  return _mm512_castsi512_ps(upper_halves(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000))));
 }
 static inline __m512 unscaled_f16(__m512 x, __m512 inverse) {
   return _mm512_cvtph_ps(_mm512_cvtps_ph(_mm512_mul_ps(x, inverse), _MM_FROUND_TO_NEAREST_INT));
@@ -92,37 +84,53 @@ struct QueryParts {
   uint32_t unused[6];
 };
 
-// Writes a row of queries as max_parts parts, with zeros from `dim` to `padded_dim`. If the row was
-// bf16 or f16 before it was multiplied by the scale, it is written without the scale. `rounded`: as
-// at most two parts, which are rounded.
-static inline QueryParts put_query_parts(const float* row, uint32_t dim, uint32_t padded_dim,
-                                         float scale, bool rounded, unsigned char* to,
-                                         size_t stride) {
+// Returns whether a row is unscaled(row, 1 / scale) * scale.
+template <class Unscaled>
+[[gnu::always_inline]] inline bool is_scaled(const float* row, uint32_t dim, float scale,
+                                             const Unscaled& unscaled) {
   const __m512 scales = _mm512_set1_ps(scale), inverse = _mm512_set1_ps(1 / scale);
-  __mmask16 bf16 = 0xFFFF, f16 = 0xFFFF, finite = 0xFFFF;
-  const auto same = [&](__m512 x, __m512 before) {
-    return _kand_mask16(_mm512_cmp_ps_mask(_mm512_mul_ps(before, scales), x, _CMP_EQ_OQ),
-                        finite_lanes(before));
-  };
+  __mmask16 same = 0xFFFF;
   for (uint32_t d = 0; d < dim; d += tile_tokens) {
     const __m512 x = _mm512_loadu_ps(row + d);
-    bf16 = _kand_mask16(bf16, same(x, unscaled_bf16(x, inverse)));
-    f16 = _kand_mask16(f16, same(x, unscaled_f16(x, inverse)));
-    finite = _kand_mask16(finite, finite_lanes(x));
+    same =
+        _mm512_mask_cmp_ps_mask(same, _mm512_mul_ps(unscaled(x, inverse), scales), x, _CMP_EQ_OQ);
   }
-  const bool scaled = bf16 == 0xFFFF || f16 == 0xFFFF;
-  const uint32_t count = finite != 0xFFFF           ? 0
-                         : bf16 == 0xFFFF           ? 1
-                         : f16 == 0xFFFF || rounded ? 2
-                                                    : max_parts;
+  return same == 0xFFFF;
+}
+
+static inline bool is_finite(const float* row, uint32_t dim) {
+  __m512i largest = _mm512_setzero_si512();
+  for (uint32_t d = 0; d < dim; d += tile_tokens)
+    largest =
+        _mm512_max_epu32(largest, _mm512_castps_si512(_mm512_abs_ps(_mm512_loadu_ps(row + d))));
+  return _mm512_cmplt_epu32_mask(largest, _mm512_set1_epi32(0x7F800000)) == 0xFFFF;
+}
+
+// Finds the parts of a row of queries. A row that was bf16 or f16 before it was multiplied by the
+// scale is written without the scale. `rounded`: as at most two parts, which are rounded.
+static inline QueryParts find_query_parts(const float* row, uint32_t dim, float scale,
+                                          bool rounded) {
+  if (!is_finite(row, dim)) return {1, 0, {}};
+  if (is_scaled(row, dim, scale, unscaled_bf16)) return {scale, 1, {}};
+  if (is_scaled(row, dim, scale, unscaled_f16)) return {scale, 2, {}};
+  return {1, rounded ? 2 : max_parts, {}};
+}
+
+// Writes `written` parts of a row, at least as many as it has, with zeros from `dim` to
+// `padded_dim`.
+static inline void put_query_parts(const float* row, uint32_t dim, uint32_t padded_dim,
+                                   const QueryParts& parts, bool rounded, unsigned written,
+                                   unsigned char* to, size_t stride) {
+  const __m512 inverse = _mm512_set1_ps(1 / parts.factor);
   for (uint32_t d = 0; d < padded_dim; d += tile_tokens) {
     __m512 x = _mm512_setzero_ps();
-    if (d < dim && count != 0) x = _mm512_loadu_ps(row + d);
-    if (count == 1) x = unscaled_bf16(x, inverse);
-    if (count == 2 && scaled) x = unscaled_f16(x, inverse);
-    put_parts(x, max_parts, rounded, to + d * 2, stride);
+    if (d < dim && parts.count != 0) x = _mm512_loadu_ps(row + d);
+    if (parts.count == 1)
+      x = unscaled_bf16(x, inverse);
+    else if (parts.count == 2 && parts.factor != 1)  // not a row that was merely rounded
+      x = unscaled_f16(x, inverse);
+    put_parts(x, written, rounded, to + d * 2, stride);
   }
-  return {scaled && count != 0 ? scale : 1.0f, count, {}};
 }
 
 // Copies bf16 V as it is stored into panels of 16 dims, [pair of tokens][16 dims][2], that are

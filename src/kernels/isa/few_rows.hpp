@@ -33,7 +33,8 @@ struct KeyTile<WithUnit<Base, Unit>, PKV_BF16> : FloatKeyTile<WithUnit<Base, Uni
 
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
     unsigned char* const bytes = static_cast<unsigned char*>(to);
-    const QueryParts parts = put_query_parts(row, dim, dim, scale, false, bytes, size_t{dim} * 2);
+    const QueryParts parts = find_query_parts(row, dim, scale, false);
+    put_query_parts(row, dim, dim, parts, false, max_parts, bytes, size_t{dim} * 2);
     __builtin_memcpy(bytes + begin_of_floats(dim), row, size_t{dim} * 4);
     __builtin_memcpy(bytes + end_of_floats(dim), &parts, sizeof parts);
   }

@@ -89,14 +89,30 @@ class AttendMatrixUnit {
     out_ = task_.out + first * value_dim_;
     max_ = task_.max + first;
     sum_ = task_.sum + first;
-    for (uint32_t row = 0; row < rows_; row++) {
-      query_parts_[row] =
-          put_query_parts(task_.q + (first + row) * key_dim_, key_dim_, padded_dim_, task_.scale,
-                          rounded_keys_, q_ + size_t{row} * padded_dim_ * 2, q_part());
-      max_[row] = -__builtin_inff();
-    }
+    for (uint32_t row = 0; row < rows_; row += block_rows)
+      begin_rows(first, row, rows_ - row < block_rows ? rows_ : row + block_rows);
+    for (uint32_t row = 0; row < rows_; row++) max_[row] = -__builtin_inff();
     __builtin_memset(out_, 0, size_t{rows_} * value_dim_ * sizeof(float));
     __builtin_memset(sums_, 0, size_t{rows_} * tile_tokens * sizeof(float));
+  }
+
+  // Writes the queries of a block of rows in parts. `first` is the number of the head's first row.
+  void begin_rows(size_t first, uint32_t begin, uint32_t end) {
+    const auto query = [&](uint32_t row) { return task_.q + (first + row) * key_dim_; };
+    for (uint32_t row = begin; row < end; row++)
+      query_parts_[row] = find_query_parts(query(row), key_dim_, task_.scale, rounded_keys_);
+    const unsigned parts = parts_of_rows(begin, end);
+    for (uint32_t row = begin; row < end; row++)
+      put_query_parts(query(row), key_dim_, padded_dim_, query_parts_[row], rounded_keys_, parts,
+                      q_ + size_t{row} * padded_dim_ * 2, q_part());
+  }
+
+  // The largest number of parts of some rows of queries.
+  unsigned parts_of_rows(uint32_t begin, uint32_t end) const {
+    unsigned parts = 1;
+    for (uint32_t row = begin; row < end; row++)
+      parts = query_parts_[row].count > parts ? query_parts_[row].count : parts;
+    return parts;
   }
 
   // ---- Steps ----
@@ -327,9 +343,7 @@ class AttendMatrixUnit {
 
   template <class Meanwhile>
   void multiply_scores(const Segment& segment, const Meanwhile& meanwhile) {
-    unsigned parts = 1;
-    for (uint32_t row = block_row_; row < block_row_ + block_size_; row++)
-      parts = query_parts_[row].count > parts ? query_parts_[row].count : parts;
+    const unsigned parts = parts_of_rows(block_row_, block_row_ + block_size_);
     const LeftParts<Unit> queries{q_ + size_t{block_row_} * padded_dim_ * 2, q_part(),
                                   size_t{padded_dim_} * 2};
     const RightParts<Unit> keys{key_blocks_ + segment.begin / tile_tokens, k_part()};
