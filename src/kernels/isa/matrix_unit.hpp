@@ -68,10 +68,10 @@ class AttendMatrixUnit {
   static constexpr uint32_t score_stride = segment_tokens + tile_tokens;
   static constexpr size_t weights_stride = segment_tokens * 2 + 64;
 
-  // The number of tokens whose K and V fit into the L2 cache.
+  // The number of tokens whose K and V fit into the L2 cache, in whole segments.
   static uint32_t step_of(uint32_t parts_of_token) {
-    const uint32_t tokens = (256u << 10) / (parts_of_token * 2) / unit_depth * unit_depth;
-    return tokens > 512 ? 512 : tokens < 64 ? 64 : tokens;
+    const uint32_t segments = (384u << 10) / (parts_of_token * 2) / segment_tokens;
+    return (segments > 4 ? 4 : segments < 1 ? 1 : segments) * segment_tokens;
   }
 
   size_t q_part() const { return size_t{rows_} * padded_dim_ * 2; }
