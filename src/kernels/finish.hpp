@@ -7,18 +7,6 @@
 
 namespace pkv::kernels {
 
-// The rows of a head are far apart in a caller's memory, which the CPU's own prefetcher cannot
-// foresee. Prefetches those of a query some queries ahead.
-template <class Isa, bool to_write>
-void prefetch_rows(const RowsView& rows, uint64_t query, uint64_t queries, uint64_t head,
-                   uint32_t dim) {
-  constexpr uint64_t ahead = 4;
-  if (query + ahead >= queries) return;
-  const unsigned char* const row = caller_row(rows, query + ahead, head);
-  for (uint32_t byte = 0; byte < dim * dtype_bytes(rows.dtype); byte += 64)
-    __builtin_prefetch(row + byte, to_write);
-}
-
 template <class Isa>
 void prepare(const QueryTask& task) {
   const uint32_t heads = task.heads_per_kv_head;
@@ -27,7 +15,6 @@ void prepare(const QueryTask& task) {
     for (uint64_t query = 0; query < task.queries; query++)
       for (uint32_t i = 0; i < heads; i++, q += task.key_dim) {
         const uint64_t query_head = uint64_t{head} * heads + i;
-        prefetch_rows<Isa, false>(task.rows, query, task.queries, query_head, task.key_dim);
         scale_row<Isa>(task.rows.dtype, caller_row(task.rows, query, query_head), task.scale, q,
                        task.key_dim);
         if (rotates(task.rotation)) rotate<Isa>(task.rotation, task.key_dim, q);
@@ -76,7 +63,6 @@ void finish(const FinishTask& task) {
       for (uint32_t i = 0; i < heads; i++) {
         const uint64_t query_head = uint64_t{head} * heads + i;
         const float* sink = task.sink_logits != nullptr ? task.sink_logits + query_head : nullptr;
-        prefetch_rows<Isa, true>(task.rows, query, task.queries, query_head, task.value_dim);
         const float lse =
             merge_parts<Isa>(task, head - task.head_begin, query * heads + i, sink, result);
         if (rotates(task.rotation)) rotate_back<Isa>(task.rotation, task.value_dim, result);
