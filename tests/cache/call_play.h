@@ -226,6 +226,7 @@ class CallPlay : public DrawnCall {
     attention.sink_logits = logits_;
     attention.keys = model_.dtype;
     attention.values = model_.values_dtype();
+    attention.isa = PKV_ISA_AUTO;
     attention.mask_words = (s.length + 63) / 64;
     attention.mask.assign(attention.mask_words, 0);
     Expected& wanted = expected_[size_t{row} * model_.query_heads + h];

@@ -125,10 +125,10 @@ TEST_P(Dtypes, AttentionEqualsTheReferenceOverWhatIsStored) {
       Cache cache = make(model, kind, isa);
       Grown grown(cache, model, 31);
       for (const uint32_t tokens : {45u, 1u, 1u, 4u, 9u})
-        EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " tokens";
+        EXPECT_LE(grown.step(tokens, attention_of(model, isa)), 1.0) << tokens << " tokens";
       Grown child(cache, model, 32, fork(grown.session()));
-      EXPECT_LE(child.step(3, attention_of(model)), 1.0);
-      EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
+      EXPECT_LE(child.step(3, attention_of(model, isa)), 1.0);
+      EXPECT_LE(grown.step(1, attention_of(model, isa)), 1.0);
     }
   }
 }

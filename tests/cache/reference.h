@@ -18,7 +18,8 @@
 //   an output    sum(weight v) / sum(weight) is off by (2 w + 2 L(n + 8)) sum(p |v|), and one
 //                rounding to its dtype
 //                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
-//                integers (int8 and int4) and M is the largest p * scale of v in its 128 positions
+//                integers (int8 and int4) and M is the largest p * scale of v in its 32 positions;
+//                128 for avx512_vnni and avx512_bf16, many rows
 //                + 2^-8 sum(p |v|) where weights are rounded to bf16, for outputs of bf16:
 //                avx512_bf16, stored bf16 or few rows of fp8; neon_bf16, many rows of stored bf16;
 //                amx, many rows
@@ -37,6 +38,16 @@
 
 namespace cache_test {
 
+// The instruction set that caches choose.
+inline pkv_isa chosen_isa() {
+  static const pkv_isa isa = [] {
+    auto info = made<pkv_compute_info>();
+    CHECK(pkv_compute_get_info(nullptr, &info));
+    return info.isa;
+  }();
+  return isa;
+}
+
 struct Attention {
   bool causal = true;
   // A window of 0 is none.
@@ -53,6 +64,8 @@ struct Attention {
   pkv_dtype keys = PKV_F32, values = PKV_F32;
   // The results were merged by pkv_attention_merge.
   bool merged = false;
+  // The set that computes; AUTO: any, so that the tolerance is the largest of all.
+  pkv_isa isa = chosen_isa();
 
   bool sees(size_t row, uint64_t position, uint64_t start, uint64_t length, uint64_t j) const {
     if (!mask.empty() && j >= start)
@@ -78,11 +91,12 @@ struct Attention {
 };
 
 // Returns the attention that fits what a layer of this model stores.
-inline Attention attention_of(const Model& model) {
+inline Attention attention_of(const Model& model, pkv_isa isa = chosen_isa()) {
   return Attention{.window = model.window,
                    .sinks = model.sinks,
                    .keys = model.dtype,
-                   .values = model.values_dtype()};
+                   .values = model.values_dtype(),
+                   .isa = isa};
 }
 
 inline bool integers(pkv_dtype dtype) { return dtype == PKV_INT8 || dtype == PKV_INT4; }
@@ -171,16 +185,21 @@ class ReferenceRow {
     return dtype == PKV_BF16 && (amx() || multiplied_as_bf16(attention_.values)) ? 0x1p-8 : 0;
   }
 
-  static bool amx() {
-    static const bool found = [] {
-      uint32_t supported = 0;
-      return pkv_isa_supported(PKV_ISA_AMX, &supported) == PKV_OK && supported != 0;
-    }();
-    return found;
+  bool computed_by(pkv_isa isa) const {
+    return attention_.isa == isa || attention_.isa == PKV_ISA_AUTO;
+  }
+  bool amx() const { return computed_by(PKV_ISA_AMX); }
+
+  bool multiplied_as_bf16(pkv_dtype stored) const {
+    const bool fp8 = stored == PKV_FP8_E4M3 || stored == PKV_FP8_E5M2;
+    if (computed_by(PKV_ISA_AVX512_BF16) && fp8) return true;
+    const bool pairs = computed_by(PKV_ISA_AVX512_BF16) || computed_by(PKV_ISA_NEON_BF16);
+    return pairs && stored == PKV_BF16;
   }
 
-  static bool multiplied_as_bf16(pkv_dtype stored) {
-    return stored == PKV_BF16 || stored == PKV_FP8_E4M3 || stored == PKV_FP8_E5M2;
+  // The positions whose weights have the same unit if they are rounded to integers.
+  uint64_t positions_of_unit() const {
+    return computed_by(PKV_ISA_AVX512_VNNI) || computed_by(PKV_ISA_AVX512_BF16) ? 128 : 32;
   }
 
   // Computes the scores and their weights p, and the sum of exp(score - max) with the sink logit.
@@ -240,8 +259,9 @@ class ReferenceRow {
     };
     for (size_t first = 0, end; first < positions_.size(); first = end) {
       double largest = 0;
-      for (end = first; end < positions_.size() && positions_[end] / 128 == positions_[first] / 128;
-           end++)
+      const uint64_t unit = positions_of_unit();
+      for (end = first;
+           end < positions_.size() && positions_[end] / unit == positions_[first] / unit; end++)
         for (uint32_t run = 0; run * step < dim_; run++)
           largest = std::max(largest, p_[end] * scale_of(positions_[end], run));
       for (size_t i = first; i < end; i++)

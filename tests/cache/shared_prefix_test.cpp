@@ -118,7 +118,7 @@ TEST_P(SharedPrefix, EveryInstructionSet) {
   for (const pkv_isa isa : supported_isas()) {
     SCOPED_TRACE(pkv_isa_name(isa));
     Family family(config(1, isa), model, 5);
-    family.attend_step({1, 2, 1, 1, 1}, true, attention_of(model));
+    family.attend_step({1, 2, 1, 1, 1}, true, attention_of(model, isa));
   }
 }
 
