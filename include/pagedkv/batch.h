@@ -158,15 +158,17 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
  * can be written or attended: only accept tokens of other sessions, commit or abort.
  *
  * Moves the K and V of these tokens, bit for bit, to where they would be if the step had only these
- * tokens. pkv_batch_commit still takes the ids of all [rows].
+ * tokens. With storage NONE it cannot move them, so kept must be the first new tokens (0, 1, ...)
+ * if a group keeps K and V. pkv_batch_commit still takes the ids of all [rows].
  *
  * @param     batch  The batch.
  * @param     i      The index of the session in the list of begin.
  * @param     count  The number of tokens to keep.
  * @param[in] kept   [count]: indices among the session's new tokens, from 0, ascending.
  *
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or a second call), INCOMPLETE,
- * UNSUPPORTED (NONE), OUT_OF_MEMORY. Since 0.1.
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or a second call), INCOMPLETE (a layer
+ * was not written; not with storage NONE), UNSUPPORTED (NONE would have to move K and V; a group
+ * keeps no state after the last token of kept), OUT_OF_MEMORY. Since 0.1.
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
 

@@ -270,14 +270,14 @@ inline void accept(Stage& stage, Source& draw, Step& step) {
   if (beyond) kept.push_back(member.count);
   if (repeated) kept[1] = kept[0];
   pkv_status obstacle = PKV_OK;
-  if (!stage.world.has_rows())
-    obstacle = PKV_UNSUPPORTED;
-  else if (!step.rows.empty() && step.written != all_written)
+  if (stage.world.has_rows() && !step.rows.empty() && step.written != all_written)
     obstacle = PKV_INCOMPLETE;
   else if (beyond)
     obstacle = PKV_OUT_OF_RANGE;
   else if (repeated || member.kept)
     obstacle = PKV_INVALID_ARGUMENT;
+  else if (!stage.world.has_rows() && !kept.empty() && kept.back() >= kept.size())
+    obstacle = PKV_UNSUPPORTED;  // the rows would have to move
   if (!stage.attempt([&] { return pkv_batch_accept(step.batch, i, kept.size(), kept.data()); },
                      obstacle))
     return;

@@ -33,6 +33,7 @@ inline const std::vector<SmallCache> kinds = [] {
       {"states, few", {states}, 4, true, false, none},
       {"checkpoints", {checkpoints}, 14, true, false, none},
       {"drafts", {drafts}, 14},
+      {"drafts, ids only", {drafts}, 14, true, false, none},
       {"full and window", {{.blocks = 20}, window}, 14, true, false, none},
       {"full, window and drafts",
        {{.blocks = 20},
@@ -216,7 +217,7 @@ class ReservePlay {
 
   // Keeps the first tokens of a step, if it is a draft for every group with states.
   void accept_some(pkv_batch batch, size_t index, uint32_t count) {
-    if (kind_.storage == PKV_STORAGE_NONE || count == 0 || random_.below(3) > 0) return;
+    if (count == 0 || random_.below(3) > 0) return;
     for (const SmallGroup& group : kind_.groups)
       if (group.state_bytes != 0 && count > group.draft_tokens) return;
     std::vector<uint32_t> kept(random_.below(count + 1));

@@ -1,4 +1,6 @@
 // The slots that a step writes and those that it reads, and the length of a session after it.
+#include <cstring>
+#include <numeric>
 #include <set>
 
 #include "../support/cache.h"
@@ -70,6 +72,35 @@ TEST(Slots, CommitMovesTheLengthAndTheNextSlots) {
     EXPECT_EQ(length, length_of(session));
   }
   EXPECT_EQ(table, block_table(session));
+}
+
+// The engine has the rows, and they must stay where they are.
+TEST(Slots, WithStorageNoneADraftKeepsItsFirstTokens) {
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Session session = open(cache);
+  std::vector<int64_t> expected;
+  for (const uint32_t kept : {15u, 3u, 0u, 1u, 18u}) {
+    Batch batch = begin(cache, {session}, {20});
+    const std::vector<int64_t> slots = slot_mapping(batch);
+    std::vector<uint32_t> first(kept);
+    std::iota(first.begin(), first.end(), 0);
+    std::vector<uint32_t> behind = first;
+    behind.push_back(kept + 1);
+    REFUSED(PKV_UNSUPPORTED, pkv_batch_accept(batch, 0, behind.size(), behind.data()));
+    EXPECT_NE(nullptr,
+              std::strstr(pkv_last_error(), "only the first new tokens can be kept; kept["))
+        << pkv_last_error();
+    CHECK(pkv_batch_accept(batch, 0, kept, first.data()));
+    REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_accept(batch, 0, kept, first.data()));
+    commit(batch);
+    expected.insert(expected.end(), slots.begin(), slots.begin() + kept);
+    ASSERT_EQ(expected.size(), length_of(session));
+    CHECK(pkv_cache_validate(cache));
+  }
+  Batch batch = begin(cache, {session}, {1});
+  std::vector<uint32_t> indptr(2);
+  expected.push_back(slot_mapping(batch)[0]);
+  EXPECT_EQ(expected, kv_indices(batch, indptr));
 }
 
 // The length must not grow with each layer, nor before the first token is sampled.

@@ -387,6 +387,53 @@ TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
   EXPECT_EQ(state_of(whole, 1, 100), slab[table.back()]);
 }
 
+void make_step(pkv_cache cache, pkv_session session, uint32_t tokens) {
+  Batch batch = begin(cache, {session}, {tokens});
+  commit(batch);
+}
+
+// Accepts a path of a draft of 4 tokens, and checks that the session then ends with the state after
+// the last of them. Returns what accept returns.
+pkv_status accept_path(pkv_cache cache, pkv_session session, uint32_t group,
+                       const std::vector<uint32_t>& path) {
+  const uint64_t length = length_of(session);
+  Batch batch = begin(cache, {session}, {4});
+  uint32_t before = 0, tokens[4], after[4], indptr[2];
+  size_t count = 0;
+  CHECK(pkv_batch_get_state_blocks(batch, group, &before, indptr, 4, tokens, after, &count));
+  EXPECT_EQ(4u, count);
+  const pkv_status status = pkv_batch_accept(batch, 0, path.size(), path.data());
+  if (status != PKV_OK) return status;
+  commit(batch);
+  EXPECT_EQ(length + path.size(), length_of(session));
+  EXPECT_EQ(path.empty() ? before : after[path.back()], block_table(session, group).back());
+  CHECK(pkv_cache_validate(cache));
+  return status;
+}
+
+TEST(States, WithStorageNoneADraftKeepsItsFirstTokens) {
+  Cache cache = create({.draft_tokens = 4, .storage = PKV_STORAGE_NONE});
+  Session session = open(cache);
+  make_step(cache, session, 20);
+  for (const std::vector<uint32_t>& path :
+       std::vector<std::vector<uint32_t>>{{0, 1}, {}, {0}, {0, 1, 2, 3}, {0, 1, 2}})
+    CHECK(accept_path(cache, session, state_group, path));
+  for (const std::vector<uint32_t>& path : std::vector<std::vector<uint32_t>>{{1}, {0, 2}})
+    REFUSED(PKV_UNSUPPORTED, accept_path(cache, session, state_group, path));
+}
+
+TEST(States, WithStorageNoneAndOnlyStatesADraftKeepsAnyPath) {
+  Cache cache = cache_test::create(SmallCache{.groups = {{.state_bytes = 8, .draft_tokens = 4}},
+                                              .blocks = 16,
+                                              .prefix = false,
+                                              .storage = PKV_STORAGE_NONE});
+  Session session = open(cache);
+  make_step(cache, session, 20);
+  for (const std::vector<uint32_t>& path :
+       std::vector<std::vector<uint32_t>>{{0, 2}, {3}, {}, {0, 1}, {1, 3}})
+    CHECK(accept_path(cache, session, 0, path));
+}
+
 TEST(States, CallsForKeysAndValuesAreRefused) {
   Cache cache = create({});
   Session session = open(cache);

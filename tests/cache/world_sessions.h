@@ -217,19 +217,17 @@ class WorldSessions {
     keep(talk.text);
   }
 
-  // Steps a tree of tokens, of which one path is kept.
+  // Steps a tree of tokens, of which one path is kept; without rows, a chain, since none can move.
   void draft() {
     Talk& talk = pick();
     uint64_t limit = 6;  // of a step that keeps the states between its tokens
     for (const SmallGroup& group : kind_.groups)
       if (group.has_states()) limit = std::min<uint64_t>(limit, group.draft_tokens);
-    if (talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens ||
-        !kind_.has_rows())
-      return;
+    if (talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens) return;
     NewTokens tree{talk.session, &talk.text, {}};
     const std::vector<int32_t> ids = draw_ids(random_.between(1, limit));
     for (size_t i = 0; i < ids.size(); i++) {
-      tree.parents.push_back(static_cast<int>(random_.below(i + 1)) - 1);
+      tree.parents.push_back(static_cast<int>(kind_.has_rows() ? random_.below(i + 1) : i) - 1);
       const Text& parents = tree.parents[i] < 0 ? talk.text : tree.tokens;
       const size_t parent =
           tree.parents[i] < 0 ? talk.text.size() - 1 : static_cast<size_t>(tree.parents[i]);

@@ -85,6 +85,26 @@ Change kept(std::vector<uint32_t> list) {
   };
 }
 
+// Begins a step of 3 tokens in a cache whose keys and values are the engine's.
+pkv_batch ids_only_batch(World& world) {
+  ModelConfig config = world.make_config(4);
+  config.storage = PKV_STORAGE_NONE;
+  OK(pkv_cache_create(&config, &world.more_caches.emplace_back()));
+  pkv_session opened = nullptr;
+  OK(pkv_session_open(world.more_caches.back(), nullptr, &opened));
+  const uint32_t three = 3;
+  OK(pkv_batch_begin(world.more_caches.back(), 1, &opened, &three,
+                     &world.more_batches.emplace_back()));
+  return world.more_batches.back();
+}
+
+Change kept_of_ids(std::vector<uint32_t> list) {
+  return [list](World& world, Values& values) {
+    kept(list)(world, values);
+    values[0] = bits(ids_only_batch(world));
+  };
+}
+
 Function accept_row() {
   Function row{ROW(pkv_batch_accept),
                {handle(Handle::batch), index(0, 1), number(2), in<uint32_t>({0, 2})}};
@@ -96,6 +116,12 @@ Function accept_row() {
                {"more than there are", kept({0, 1, 2, 3}), range},
                {"twice the same", kept({1, 1}), invalid},
                {"falling", kept({2, 0}), invalid},
+               {"none, of ids only", kept_of_ids({}), fine},
+               {"the first, of ids only", kept_of_ids({0, 1}), fine},
+               {"not the first, of ids only", kept_of_ids({1}), unsupported},
+               {"with a gap, of ids only", kept_of_ids({0, 2}), unsupported},
+               {"beyond the new tokens, of ids only", kept_of_ids({1, 3}), range},
+               {"falling, of ids only", kept_of_ids({2, 0}), invalid},
                {"count SIZE_MAX", set(2, SIZE_MAX), overflow},
                {"count 2^62", set(2, size_t{1} << 62), overflow}};
   return row;

@@ -383,6 +383,7 @@ void World::close_inherited() {
     closed(pkv_snapshot_close(each), "pkv_snapshot_close");
   for (const pkv_cache each : {cache, other, hybrid})
     closed(pkv_cache_destroy(each), "pkv_cache_destroy");
+  for (const pkv_cache each : more_caches) closed(pkv_cache_destroy(each), "pkv_cache_destroy");
   closed(pkv_pool_destroy(pool), "pkv_pool_destroy");
   closed(pkv_compute_destroy(compute), "pkv_compute_destroy");
 }

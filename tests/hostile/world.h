@@ -50,8 +50,9 @@ class World {
   pkv_cache hybrid = nullptr;
   pkv_session recurrent = nullptr;
   pkv_batch recurring = nullptr;
-  // Batches that a cell begins.
+  // Batches that a cell begins, and caches that it makes.
   std::vector<pkv_batch> more_batches;
+  std::vector<pkv_cache> more_caches;
   pkv_snapshot snapshot = nullptr, foreign_snapshot = nullptr;
   pkv_pool pool = nullptr;  // Has 128 blocks of 16 slots.
   // 100 of them, held once; the last one is held twice.

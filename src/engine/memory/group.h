@@ -63,6 +63,8 @@ struct Group {
   }
 
   bool has_states() const { return shape.state_bytes != 0; }
+  // Returns whether the library, and not the engine, has the keys and values of the group.
+  bool keeps_rows() const { return !has_states() && storage != PKV_STORAGE_NONE; }
   // Returns whether block tables have holes, since sequences release blocks that their next token
   // does not need.
   bool sparse() const { return shape.window != 0 || has_states(); }

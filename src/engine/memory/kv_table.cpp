@@ -84,6 +84,16 @@ void KvTable::mark_filled(uint64_t begin, uint64_t end) noexcept {
   }
 }
 
+void KvTable::check_keeps(std::span<const uint32_t> kept, uint32_t) const {
+  if (group_.keeps_rows()) return;
+  for (size_t i = 0; i < kept.size(); i++)
+    if (kept[i] != i)
+      fail(PKV_UNSUPPORTED,
+           "accept: storage NONE has no rows to move, so only the first new tokens can be kept; "
+           "kept[%zu] is %u",
+           i, kept[i]);
+}
+
 void KvTable::drop_original() noexcept {
   if (copied_from_ != no_block) release_block(std::exchange(copied_from_, no_block));
 }

@@ -28,6 +28,8 @@ class KvTable final : public BlockTable {
   void make_room(const StepNeed& need, uint64_t end) override;
   void begin(uint64_t length, uint64_t end, bool copies,
              std::span<const Block> fresh) noexcept override;
+  // Where the engine has the rows, nothing can move them: only the first new tokens can be kept.
+  void check_keeps(std::span<const uint32_t> kept, uint32_t count) const override;
   void drop_original() noexcept override;
   void commit(uint64_t length, uint64_t end, std::span<const uint32_t> kept) noexcept override;
   void abort() noexcept override;

@@ -14,8 +14,8 @@ namespace pkv {
 Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens)
     : cache_(cache), written_(cache.config().layers) {
   for (uint32_t layer = 0; layer < written_.size(); layer++)
-    written_[layer] = cache.group(cache.place(layer).group).has_states();
-  const bool has_rows = cache.config().storage != PKV_STORAGE_NONE;
+    written_[layer] = !cache.group(cache.place(layer).group).keeps_rows();
+  const bool has_rows = first_unwritten() < written_.size();
   members_.reserve(sessions.size());
   if (has_rows) {
     tasks_.reserve(sessions.size());
@@ -78,8 +78,6 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   if (index >= members_.size())
     fail(PKV_OUT_OF_RANGE, "session %zu of the batch; it has %zu", index, members_.size());
   Member& member = members_[index];
-  if (cache_.config().storage == PKV_STORAGE_NONE)
-    fail(PKV_UNSUPPORTED, "accept: storage NONE keeps no keys and values to move");
   if (rows() > 0 && first_unwritten() < written_.size())
     fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(),
          written_.size());
@@ -99,7 +97,8 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
     member.session->content().table(g).check_keeps(kept, member.count);
   Accepted accepted{{kept.begin(), kept.end()}, std::vector<int32_t>(kept.size())};
   for (uint32_t layer = 0; layer < written_.size(); layer++) {
-    if (cache_.group(cache_.place(layer).group).has_states()) continue;  // commit() chooses them
+    // The engine's rows stay where they are, and commit() chooses states.
+    if (!cache_.group(cache_.place(layer).group).keeps_rows()) continue;
     const kernels::KvView kv = member.session->view(cache_.place(layer));
     for (size_t i = 0; i < kept.size(); i++)
       if (kept[i] != i)
@@ -107,6 +106,12 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   }
   member.accepted = std::move(accepted);
   has_accepted_ = true;
+}
+
+// Rows that the engine keeps are not counted before the commit: when it writes them is not known.
+bool Batch::written(uint32_t layer) const {
+  const memory::Group& group = cache_.group(cache_.place(layer).group);
+  return written_[layer] && (group.keeps_rows() || group.has_states());
 }
 
 size_t Batch::first_unwritten() const {
@@ -218,7 +223,7 @@ void Batch::check_ids(size_t index, std::span<const int32_t> ids) const {
 
 void Batch::commit(const int32_t* tokens) {
   const size_t unwritten = first_unwritten();
-  if (cache_.config().storage != PKV_STORAGE_NONE && rows() > 0 && unwritten < written_.size())
+  if (rows() > 0 && unwritten < written_.size())
     fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
   for (size_t e = 0; e < members_.size(); e++)
     if (!members_[e].session->remembered_tokens().empty())
@@ -246,7 +251,7 @@ void Batch::compute_bounds() noexcept {
   try {
     for (size_t g = 0; g < cache_.groups().size(); g++) {
       memory::Group& group = *cache_.groups()[g];
-      if (group.has_states()) continue;
+      if (!group.keeps_rows()) continue;
       std::vector<memory::Block> filled;
       for (const Member& member : members_) {
         const auto blocks = member.session->content().table(g).blocks();

@@ -34,7 +34,7 @@ class Batch final : public Step {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  bool written(uint32_t layer) const override { return written_[layer]; }
+  bool written(uint32_t layer) const override;
   size_t sessions() const { return members_.size(); }
   // The new tokens of all sessions.
   size_t rows() const { return batch_rows_.rows(); }
@@ -116,7 +116,7 @@ class Batch final : public Step {
   // The copies of one write. The vector is reserved by the constructor, so that write() needs no
   // memory for it.
   std::vector<kernels::CopyTask> tasks_;
-  std::vector<bool> written_;         // by layer; those with states count as written
+  std::vector<bool> written_;         // by layer; those that the engine writes count as written
   std::vector<uint32_t> first_rows_;  // by session, as the caller set them; empty: not set
   rows::BatchRows batch_rows_;        // which rows of tensors each session has
   // The sessions with new tokens, and their K and V in the layer that sequences() returned last.
