@@ -103,8 +103,9 @@ typedef struct pkv_store_config {
  * read into the prefix index. Call it when a request is queued; a later pkv_session_match_prefix
  * finds the blocks that have arrived.
  *
- * It uses only free and evictable blocks. At most 64 prefetches are pending; one more cancels the
- * oldest that waits.
+ * It uses only free and evictable blocks, and none beyond the quota of the salt
+ * (pkv_prefix_set_quota). At most 64 prefetches are pending; one more cancels the oldest that
+ * waits.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.

@@ -64,6 +64,9 @@ class TierTest : public Prefix {
     CHECK(pkv_cache_validate(cache_));
     return cached;
   }
+  void set_quota(uint64_t blocks, const std::string& salt) {
+    CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
+  }
   void cancel(const Text& tokens) {
     CHECK(pkv_store_cancel(cache_, nullptr, 0, tokens.size(), tokens.data()));
   }
@@ -560,6 +563,39 @@ TEST_F(TierTest, APrefetchTakesNothingThatIsInUse) {
   Session again = open(cache_);
   CHECK(pkv_session_reserve(again, 5 * 16));
   EXPECT_EQ(48u, fetch(whole));
+}
+
+TEST_F(TierTest, APrefetchTakesOnlyWhatItsQuotaHasRoomFor) {
+  for (const uint32_t window : {0u, 32u}) {
+    make(16, window);
+    const Text whole = text(1, 96);
+    store_away(whole, "one");
+    set_quota(4, "one");
+    serve(text(2, 14 * 16), "two");
+    flush();
+    EXPECT_EQ(64u, fetch(whole, "one")) << "the beginning that fits";
+    check_found(whole, 64, "one");
+    EXPECT_EQ(12u, figures("two").cached_blocks);
+  }
+}
+
+TEST_F(TierTest, APrefetchInAFullQuotaEvictsNothingOfOthers) {
+  make(16);
+  const Text whole = text(1, 64), other = text(2, 64);
+  store_away(whole, "one");
+  store_away(other, "one");
+  set_quota(4, "one");
+  serve(text(3, 12 * 16), "two");
+  serve(other, "one");
+  flush();
+  EXPECT_EQ(64u, fetch(whole, "one"));
+  EXPECT_EQ(4u, figures("one").expelled_blocks) << "the salt's own blocks made room";
+  EXPECT_EQ(12u, figures("two").cached_blocks);
+
+  Session running = open_salted("one");
+  EXPECT_EQ(64u, match(running, whole));
+  EXPECT_EQ(0u, fetch(other, "one")) << "what is in use makes no room";
+  EXPECT_EQ(12u, figures("two").cached_blocks);
 }
 
 TEST_F(TierTest, ARefusedConfigLeavesTheStoreToTheCaller) {

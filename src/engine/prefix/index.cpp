@@ -192,6 +192,18 @@ void Index::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
   eviction_.set_quota(salt, blocks);
 }
 
+uint64_t Index::quota(std::string_view salt) const {
+  const std::shared_lock lock(mutex_);
+  const Space* const space = data_.spaces.find(salt);
+  const uint64_t quota = space != nullptr ? space->quota : data_.spaces.default_quota();
+  return quota != 0 ? quota : UINT64_MAX;
+}
+
+uint64_t Index::make_room_in_quota(Hold& hold, uint64_t end) noexcept {
+  const std::lock_guard lock(mutex_);
+  return hold.depth() + eviction_.make_room_in_quota(*hold.use_.space, end - hold.depth());
+}
+
 void Index::clear(const std::string_view* salt) noexcept {
   const std::lock_guard lock(mutex_);
   if (salt == nullptr) return eviction_.clear();

@@ -115,6 +115,11 @@ class Index {
   // Caches at most `blocks` blocks of a salt from now on. 0: no limit; nullopt: the limit of all
   // salts. Throws bad_alloc.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
+  // Returns how many blocks of a salt may be cached; UINT64_MAX: any number.
+  uint64_t quota(std::string_view salt) const;
+  // Evicts unused blocks of the salt of a hold, so that its quota has room for the blocks of a text
+  // from the end of the hold up to block `end`. Returns the end of those that it has room for.
+  uint64_t make_room_in_quota(Hold& hold, uint64_t end) noexcept;
 
   bool has_events() const { return data_.events.kept(); }
   size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out,

@@ -97,13 +97,17 @@ bool Reader::is_cancelled(const Request& request) const {
   return request.cancelled;
 }
 
+// Of a text longer than the quota of its salt, only the beginning that can be cached is read.
 void Reader::read(const Request& request) {
   if (is_cancelled(request) || store_.down()) return;
-  const prefix::Tokens text = request.text;
-  const uint64_t from = cache().prefix()->cached(request.salt, text);
-  if (from == text.size() / block_size()) return;
-  const LookupResult lookup = look_up(request, from);
-  if (lookup.to == from || match_in_memory(request) != from) return;
+  prefix::Index& index = *cache().prefix();
+  const uint64_t blocks =
+      std::min<uint64_t>(request.text.size() / block_size(), index.quota(request.salt));
+  const prefix::Tokens text = prefix::Tokens(request.text).first(blocks * block_size());
+  const uint64_t from = index.cached(request.salt, text);
+  if (from == blocks) return;
+  const LookupResult lookup = look_up(request.salt, text, from);
+  if (lookup.to == from || match_in_memory(request.salt, text) != from) return;
   for (uint64_t first = from; first < lookup.to && !is_cancelled(request);) {
     const uint64_t asked = std::min<uint64_t>(format_.batch_positions(), lookup.to - first);
     uint64_t count = asked;
@@ -115,10 +119,9 @@ void Reader::read(const Request& request) {
 
 // Asks the store which items of a text it has. Asks in steps, since of most texts the store has
 // only a short beginning.
-Reader::LookupResult Reader::look_up(const Request& request, uint64_t from) {
-  const uint64_t total = request.text.size() / block_size();
-  LookupResult lookup{
-      groups(), from, from, format_.keys(request.salt, request.text, from, total), {}};
+Reader::LookupResult Reader::look_up(std::string_view salt, prefix::Tokens text, uint64_t from) {
+  const uint64_t total = text.size() / block_size();
+  LookupResult lookup{groups(), from, from, format_.keys(salt, text, from, total), {}};
   const auto present = [&](uint64_t position, size_t g) {
     return position < from || lookup.present[lookup.index(position, g)] != 0;
   };
@@ -154,16 +157,15 @@ bool Reader::is_needed(const LookupResult& lookup, uint64_t position, size_t g) 
 }
 
 // Sets the content to what the prefix index has of the text. Returns its length in blocks.
-uint64_t Reader::match_in_memory(const Request& request) {
+uint64_t Reader::match_in_memory(std::string_view salt, prefix::Tokens text) {
   // Locked all the while, so that inspect() sees every block that is held.
   const auto step = worker_.lock();
   Content& content = worker_.content().emplace(cache());
   taken_.fetch_add(1, std::memory_order_release);
-  content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, default_retention);
-  const uint64_t matched =
-      cache().prefix()->match(content.hold(), request.text, content.tables(), nullptr);
-  content.tokens().reserve(request.text.size());
-  append(content.tokens(), prefix::Tokens(request.text).first(matched));
+  content.hold() = prefix::Index::Hold(*cache().prefix(), salt, default_retention);
+  const uint64_t matched = cache().prefix()->match(content.hold(), text, content.tables(), nullptr);
+  content.tokens().reserve(text.size());
+  append(content.tokens(), text.first(matched));
   return matched / block_size();
 }
 
@@ -199,8 +201,8 @@ Reader::Items Reader::read_items(const LookupResult& lookup, prefix::Tokens text
 }
 
 // Puts items into blocks of the cache and into the index, in slices, so that a thread that needs
-// blocks meanwhile waits only for one slice. Returns false if the content was released.
-// Throws OUT_OF_BLOCKS.
+// blocks meanwhile waits only for one slice. Returns false if the content was released, or if the
+// quota of its salt is full. Throws OUT_OF_BLOCKS.
 bool Reader::add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                            uint64_t count, const Items& items) {
   const uint64_t slice = std::max<uint64_t>(slice_bytes / format_.position_bytes(), 1);
@@ -210,13 +212,18 @@ bool Reader::add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint
   return count > 0;
 }
 
-// Adds one slice, beginning with items[item], and advances item.
+// Adds one slice, beginning with items[item], and advances item. Takes no blocks that the quota has
+// no room for: they would not be cached, but blocks of other salts could be evicted for them.
 bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                         uint64_t count, const Items& items, size_t& item) {
   const DelayedLines lines;  // evictions are logged after the lock below is released
   const auto step = worker_.lock();
   std::optional<Content>& content = worker_.content();
   if (!content) return false;
+  const uint64_t asked = first + count,
+                 end = cache().prefix()->make_room_in_quota(content->hold(), asked);
+  if (end <= first) return false;
+  count = end - first;
   std::vector<uint64_t> counts(groups());
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) counts[g] += is_needed(lookup, position, g);
@@ -239,7 +246,7 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   read_items_ += item - before;
   append(content->tokens(), text.subspan(first * block_size(), count * block_size()));
   cache().prefix()->publish(content->hold(), content->tokens(), content->tables(), true);
-  return true;
+  return end == asked;
 }
 
 }  // namespace pkv::store

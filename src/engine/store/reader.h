@@ -66,9 +66,9 @@ class Reader {
   const Request* wait_for_request() noexcept;
   bool is_cancelled(const Request& request) const;
   void read(const Request& request);
-  LookupResult look_up(const Request& request, uint64_t from);
+  LookupResult look_up(std::string_view salt, prefix::Tokens text, uint64_t from);
   bool is_needed(const LookupResult& lookup, uint64_t position, size_t g) const;
-  uint64_t match_in_memory(const Request& request);
+  uint64_t match_in_memory(std::string_view salt, prefix::Tokens text);
   Items read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                    uint64_t& count);
   bool add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
