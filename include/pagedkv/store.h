@@ -104,8 +104,9 @@ typedef struct pkv_store_config {
  * finds the blocks that have arrived.
  *
  * It uses only free and evictable blocks, and none beyond the quota of the salt
- * (pkv_prefix_set_quota). At most 64 prefetches are pending; one more cancels the oldest that
- * waits.
+ * (pkv_prefix_set_quota). Salts take turns: each has its prefetches done in the order of the calls.
+ * At most 64 are pending; one more cancels the newest one of the salt that has the most, which may
+ * be this one.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: none.

@@ -64,6 +64,11 @@ class TierTest : public Prefix {
     CHECK(pkv_cache_validate(cache_));
     return cached;
   }
+  uint64_t count_pending(const Text& tokens, const std::string& salt = "") {
+    uint64_t pending = 99;
+    wait(tokens, salt, 0, &pending);
+    return pending;
+  }
   void set_quota(uint64_t blocks, const std::string& salt) {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
   }
@@ -477,12 +482,45 @@ TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   std::future<uint64_t> waiter = wait_for(cancelled);
   cancel(cancelled);
   EXPECT_TRUE(ends(waiter)) << "cancelled";
+  for (int32_t name = 10; name < 71; name++) prefetch(text(name, 64));
   prefetch(dropped);
+  ASSERT_EQ(1u, count_pending(dropped));
   waiter = wait_for(dropped);
-  // These are more prefetches than the cache keeps.
-  for (int32_t name = 10; name < 80; name++) prefetch(text(name, 64));
+  prefetch(first, "another");  // one more than the cache keeps
   EXPECT_TRUE(ends(waiter)) << "dropped";
   memory_.go_on();
+}
+
+TEST_F(TierTest, PrefetchesOfOneSaltDropNoneOfOthers) {
+  make(64);
+  memory_.hold();
+  prefetch(text(1, 64), "one");
+  prefetch(text(1, 64), "two");
+  for (int32_t name = 2; name < 100; name++) prefetch(text(name, 64), "one");
+  EXPECT_EQ(1u, count_pending(text(1, 64), "two"));
+  for (const int32_t name : {1, 2, 62, 63}) EXPECT_EQ(1u, count_pending(text(name, 64), "one"));
+  for (const int32_t name : {64, 99}) EXPECT_EQ(0u, count_pending(text(name, 64), "one"));
+  prefetch(text(1, 64), "three");
+  EXPECT_EQ(1u, count_pending(text(1, 64), "three"));
+  EXPECT_EQ(0u, count_pending(text(63, 64), "one")) << "the newest of the salt that has the most";
+  EXPECT_EQ(1u, count_pending(text(62, 64), "one"));
+}
+
+// The store is asked for the texts of one salt, of which it has none, and is stopped when it reads
+// that of the other.
+TEST_F(TierTest, PrefetchesOfSaltsTakeTurns) {
+  make(64);
+  const Text whole = text(1, 64);
+  store_away(whole, "two");
+  memory_.hold();
+  for (int32_t name = 10; name < 40; name++) prefetch(text(name, 64), "one");
+  prefetch(whole, "two");
+  const uint64_t gets = memory_.gets;
+  memory_.hold_gets();
+  while (memory_.gets == gets) std::this_thread::yield();
+  EXPECT_EQ(3u * 8, stats().asked_items) << "items of two texts before it, and its own";
+  memory_.go_on();
+  EXPECT_EQ(64u, wait(whole, "two"));
 }
 
 // Blocks that the reader matches in memory are counted as held at once.

@@ -32,10 +32,22 @@ void Reader::prefetch(std::string_view salt, prefix::Tokens text) {
   Request request{std::string(salt), std::vector<int32_t>(text.begin(), text.end())};
   worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
   const std::lock_guard lock(requests_mutex_);
-  requests_.push_back(std::move(request));
-  if (requests_.size() > max_requests) requests_.erase(std::next(requests_.begin()));
+  add(std::move(request));
+  if (requests_.size() > max_requests) requests_.pop_back();
   requested_.notify_one();
-  ended_.notify_all();  // for threads that wait for the request that was erased
+  ended_.notify_all();  // for threads that wait for the request that was dropped
+}
+
+// Inserts a request one turn after the last of its salt or, if there is none, after the first of
+// all. So the very last one is the newest of the salt that has the most.
+void Reader::add(Request request) {
+  uint64_t before = requests_.empty() ? 0 : requests_.front().turn;
+  for (const Request& each : requests_)
+    if (each.salt == request.salt) before = each.turn;
+  request.turn = before + 1;
+  const auto later = std::find_if(requests_.begin(), requests_.end(),
+                                  [&](const Request& each) { return each.turn > request.turn; });
+  requests_.insert(later, std::move(request));
 }
 
 uint64_t Reader::wait(std::string_view salt, prefix::Tokens text,

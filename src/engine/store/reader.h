@@ -16,8 +16,9 @@ class Reader {
  public:
   Reader(const ItemFormat& format, StoreCalls& store) : format_(format), store_(store) {}
 
-  // Requests a text. If there are too many requests, the oldest one that is not being read is
-  // dropped. Throws bad_alloc or OUT_OF_MEMORY.
+  // Requests a text. Salts take turns, and each has its texts read in the order of its requests. If
+  // there are too many requests, the newest one of the salt that has the most is dropped. Throws
+  // bad_alloc or OUT_OF_MEMORY.
   void prefetch(std::string_view salt, prefix::Tokens text);
   // Waits until the requests that concern a text have ended, or until the given time. Returns how
   // many have not.
@@ -42,6 +43,7 @@ class Reader {
   struct Request {
     std::string salt;
     std::vector<int32_t> text;
+    uint64_t turn = 0;  // each salt has at most one request per turn
     bool cancelled = false;
     // Returns whether one of the two texts is the beginning of the other, under the same salt.
     bool concerns(std::string_view other_salt, prefix::Tokens other) const;
@@ -62,6 +64,7 @@ class Reader {
   memory::Group& group(size_t g) const { return format_.group(g); }
   Cache& cache() const { return format_.cache(); }
 
+  void add(Request request);
   void run() noexcept;
   const Request* wait_for_request() noexcept;
   bool is_cancelled(const Request& request) const;
@@ -80,7 +83,7 @@ class Reader {
   StoreCalls& store_;
   mutable std::mutex requests_mutex_;
   std::condition_variable requested_, ended_;
-  std::list<Request> requests_;  // the thread works on the first one
+  std::list<Request> requests_;  // by turn; the thread works on the first one
   bool stopping_ = false;
   std::atomic<uint64_t> taken_{0};
   Count asked_items_, read_items_, read_bytes_, corrupt_items_;
