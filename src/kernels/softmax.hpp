@@ -30,8 +30,8 @@ Floats<Isa> exp_of_negative(Floats<Isa> x) {
   return xsimd::select(x < F(-87.3f), F(0.0f), p * power);
 }
 
-// The weight of a score that is x above the maximum. Sets with a fast power of 2 add an error of
-// |x| units in the last place, which is at most half a unit of the largest weight.
+// The weight e^x of a score whose difference to the maximum is x <= 0. Sets with a fast power of 2
+// add an error of |x| units in its last place, which is at most half a unit of the largest weight.
 template <class Isa>
 Floats<Isa> weight_of(Floats<Isa> x) {
   if constexpr (requires { Isa::power_of_2(x); })
