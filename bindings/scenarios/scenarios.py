@@ -161,8 +161,7 @@ SCENARIOS = [
     ),
     scenario(
         "prefix hit",
-        "A new session takes over what an ended one computed: whole blocks shared, a part of one "
-        "copied.",
+        "A new session takes over what an ended one computed, to the token.",
         MODEL | {"blocks": 8, "prefix": {"eviction": "PKV_EVICTION_LRU"}},
         do("open", "a"),
         step(("a", [1, 0, 40])),
@@ -450,6 +449,20 @@ SCENARIOS = [
         do("table", "b", group=0, count=2, gone=0, shares=["a", 1]),
         do("read", "a", layer=0, first=0, count=1, status="PKV_UNSUPPORTED"),
         do("stats", fields={"used_blocks": 3}),
+        do("validate"),
+    ),
+    scenario(
+        "prefix hit, ids only",
+        "A part of a block is shared until the first step, for which the engine copies it.",
+        MODEL | {"blocks": 8, "storage": "PKV_STORAGE_NONE", "prefix": {}},
+        do("open", "a"),
+        step(("a", [1, 0, 40])),
+        do("open", "b"),
+        do("match", "b", tokens=[[1, 0, 20], [2, 0, 5]], matched=20),
+        do("table", "b", group=0, count=2, gone=0, shares=["a", 2]),
+        step(("b", [2, 0, 5])),
+        do("table", "b", group=0, count=2, gone=0, shares=["a", 1]),
+        do("stats", fields={"used_blocks": 4, "copied_blocks": 1}),
         do("validate"),
     ),
 ]

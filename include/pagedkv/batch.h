@@ -199,7 +199,8 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
 
 /**
  * Returns the copies on write of a step in one group. Where new tokens would go into a block that
- * others share, begin gives the session a new block: copy from[i] to to[i].
+ * others share, after a fork or a match that ends inside a block, begin gives the session a new
+ * block: copy from[i] to to[i].
  *
  * If all holders of such a block are in this batch and write to it, one of them keeps it, so n
  * holders need n - 1 new blocks. With storage PAGED the copies are already made. With storage NONE

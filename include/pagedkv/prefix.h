@@ -3,11 +3,11 @@
  * session has ended, until its memory is needed. A new session takes the longest cached prefix of
  * its prompt instead of computing it.
  *
- * A match compares tokens, never only hashes. Full blocks are shared; if only part of a block
- * matches, the session gets a copy of those rows (not with storage NONE). With several layer
- * groups, a match ends at a point for which every group has what it needs. A plain group needs all
- * blocks before it, a group with a window those of the window and the sinks, and a group with
- * states the state at that point.
+ * A match compares tokens, never only hashes. The session shares the blocks; one that matches only
+ * in part is copied by the session's first step, as after a fork (pkv_batch_get_block_copies). With
+ * several layer groups, a match ends at a point for which every group has what it needs. A plain
+ * group needs all blocks before it, a group with a window those of the window and the sinks, and a
+ * group with states the state at that point, which must be the end of a block.
  *
  * Unused cached blocks count as available: begin, reserve and resume evict as many as they need. In
  * a group with a window, blocks that left the windows of sessions stay cached, too. They are

@@ -199,22 +199,6 @@ inline Step* begin_step(Stage& stage, const List& list) {
   return stage.steps.back().get();
 }
 
-// Storage NONE leaves keys and values to the engine; the test notes the rows by slot. An aborted
-// step needs no undo: what it wrote lies in its own blocks, or beyond what anybody holds.
-inline void write_slots(Stage& stage, Step& step) {
-  for (uint32_t group = 0; group < 2; group++) {
-    std::vector<uint32_t>& slab = stage.world.slabs[group];
-    std::vector<uint32_t> from(step.members.size()), to(step.members.size());
-    size_t copies;
-    CHECK(pkv_batch_get_block_copies(step.batch, group, from.size(), from.data(), to.data(),
-                                     &copies));
-    for (size_t i = 0; i < copies; i++)
-      std::copy_n(&slab[from[i] * block_size], block_size, &slab[to[i] * block_size]);
-    const std::vector<int64_t> slots = slot_mapping(step.batch, group);
-    for (size_t i = 0; i < slots.size(); i++) slab[static_cast<size_t>(slots[i])] = step.rows[i];
-  }
-}
-
 inline void write_layer(Stage& stage, Step& step, uint32_t layer) {
   Numbers k = rows_of(step.rows, layer, false), v = rows_of(step.rows, layer, true);
   const pkv_tensor keys = k.tensor(), values = v.tensor();
@@ -363,7 +347,8 @@ inline void batch(Stage& stage, Source& draw) {
   if (stage.steps.size() >= 2) return;
   Step* const step = begin_step(stage, List(stage, draw));
   if (step == nullptr) return;
-  if (!stage.world.has_rows()) write_slots(stage, *step);
+  for (uint32_t group = 0; group < 2 && !stage.world.has_rows(); group++)
+    stage.world.engine.write(step->batch, group, step->members.size(), step->rows);
   if (held) return;
   const uint32_t given = aborted ? static_cast<uint32_t>(draw.below(layers + 1)) : layers;
   for (uint32_t layer = 0; layer < given && stage.world.has_rows(); layer++)

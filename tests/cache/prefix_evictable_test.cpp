@@ -39,30 +39,56 @@ class Evictable : public Prefix {
   }
 };
 
-// There are four texts of one block. The second session copies seven tokens of the first text's
+// There are four texts of one block. The second session shares seven tokens of the first text's
 // block.
-TEST_F(Evictable, AMatchInsideABlockEvictsAnother) {
+TEST_F(Evictable, AMatchInsideABlockEvictsNothing) {
   make(4);
   for (int32_t name = 0; name < 4; name++) serve(text(name, 16));
-  const Text first = text(0, 7);
   Session session = open(cache_);
-  EXPECT_EQ(7u, match(session, first));
-  EXPECT_EQ(3u, cached());
-  check_content(session, first);
+  EXPECT_EQ(7u, match(session, text(0, 7)));
+  EXPECT_EQ(4u, cached());
+  EXPECT_EQ(3u, evictable());
+  check_content(session, text(0, 7));
   session.close();
-  EXPECT_EQ(16u, serve(text(0, 16))) << "the text that was copied from";
-  EXPECT_EQ(16u, serve(text(2, 16)));
-  EXPECT_EQ(16u, serve(text(3, 16)));
+  EXPECT_EQ(4u, evictable());
+  for (int32_t name = 0; name < 4; name++) EXPECT_EQ(16u, serve(text(name, 16)));
 }
 
-TEST_F(Evictable, AMatchInsideTheOnlyBlockLosesNothing) {
+// No block is free for the copy, so the session writes to the block that it shares with the index.
+TEST_F(Evictable, AMatchInsideTheOnlyBlock) {
   make(1);
   serve(text(0, 16));
   {
     Session session = open(cache_);
-    EXPECT_EQ(0u, match(session, text(0, 7)));
+    EXPECT_EQ(7u, match(session, text(0, 7)));
   }
   EXPECT_EQ(16u, serve(text(0, 16)));
+  Session session = open(cache_);
+  EXPECT_EQ(7u, match(session, text(0, 7)));
+  extend(session, text(0, 7) + text(1, 3));
+  check_content(session, text(0, 7) + text(1, 3));
+  EXPECT_EQ(0u, cached());
+}
+
+// The same where the session reserves blocks, or is resumed.
+TEST_F(Evictable, AMatchInsideABlockOfAFullPool) {
+  make(2);
+  const Text whole = text(1, 32), start = Text(whole.begin(), whole.begin() + 20),
+             other = start + text(2, 4);
+  serve(whole);
+  Session session = open(cache_);
+  EXPECT_EQ(20u, match(session, start));
+  CHECK(pkv_session_reserve(session, 32));
+  EXPECT_EQ(16u, probe(whole));
+  extend(session, other);
+  CHECK(pkv_session_suspend(session));
+  serve(whole);
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(session, &length, &total));
+  EXPECT_EQ(20u, length);
+  EXPECT_EQ(16u, probe(whole));
+  extend(session, other);
+  check_content(session, other);
 }
 
 // The match ends inside a node of several blocks, which it splits, and then after its end.

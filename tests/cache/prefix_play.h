@@ -13,6 +13,7 @@
 #include "../support/memory_store.h"
 #include "../support/rows.h"
 #include "../support/unwritten.h"
+#include "engine_memory.h"
 
 namespace cache_test {
 
@@ -76,6 +77,7 @@ struct PrefixWorld {
   const PrefixSetup& setup;
   MemoryStore store;
   Cache cache;
+  EngineMemory engine{2, setup.blocks};  // with storage NONE
 };
 
 class PrefixPlay {
@@ -85,6 +87,7 @@ class PrefixPlay {
       : setup_(world.setup),
         cache_(world.cache),
         store_(world.store),
+        engine_(world.engine),
         random_(random),
         alone_(alone) {}
 
@@ -215,17 +218,24 @@ class PrefixPlay {
     pkv_batch handle;
     if (!worked(pkv_batch_begin(cache_, 1, &session, &n, &handle))) return;
     Batch batch(handle);
-    for (uint32_t layer = 0; layer < layers() && setup_.storage != PKV_STORAGE_NONE; layer++) {
-      const char salt = talk.forgetful() ? 'f' : talk.salt;
-      Rows k = rows(wanted, salt, layer, from), v = rows(wanted, salt, layer + layers(), from);
-      write(batch, layer, k, v);
-    }
+    write(batch, wanted, talk.forgetful() ? 'f' : talk.salt, from);
     if (random_.chance(10)) return;  // The batch is aborted.
     commit(batch, std::span(wanted).subspan(from));
     talk.text = wanted;
     if (talk.text.size() >= talk.remembered.size()) talk.remembered.clear();
     past_.push_back(wanted);
     if (past_.size() > 12) past_.erase(past_.begin());
+  }
+
+  void write(pkv_batch batch, const Text& text, char salt, uint64_t from) {
+    for (uint32_t layer = 0; layer < layers() && !ids_only(); layer++) {
+      Rows k = rows(text, salt, layer, from), v = rows(text, salt, layer + layers(), from);
+      cache_test::write(batch, layer, k, v);
+    }
+    std::vector<uint64_t> marks = hashes(text, salt, 0);
+    marks.erase(marks.begin(), marks.begin() + static_cast<int64_t>(from));
+    for (uint32_t group = 0; group < 2 && ids_only(); group++)
+      engine_.write(batch, group, 1, marks);
   }
 
   void trim(size_t t) {
@@ -463,13 +473,29 @@ class PrefixPlay {
     }
   }
 
-  void compare(const Talk& talk) { compare(talk, talk.session); }
+  void compare(const Talk& talk) {
+    compare(talk, talk.session);
+    for (uint32_t group = 0; group < 2 && ids_only() && !talk.forgetful(); group++)
+      compare_slots(talk, group);
+  }
+
+  void compare_slots(const Talk& talk, uint32_t group) {
+    const size_t length = talk.text.size(), window = group == 0 ? 0 : setup_.window;
+    const std::vector<int64_t> slots = slots_of(talk.session, length, group);
+    const std::vector<uint64_t> marks = hashes(talk.text, talk.salt, 0);
+    for (size_t i = 0; i < length; i++) {
+      ASSERT_TRUE(slots[i] >= 0 || (window != 0 && i + window <= length)) << "token " << i;
+      ASSERT_TRUE(slots[i] < 0 || engine_.at(group, slots[i]) == marks[i])
+          << "token " << i << " of " << length << ", group " << group;
+    }
+  }
+
   void compare(const Talk& talk, pkv_session session) {
     ASSERT_EQ(talk.text.size(), length_of(session));
     Text ids(talk.text.size());
     CHECK(pkv_session_get_tokens(session, 0, ids.size(), ids.data()));
     ASSERT_EQ(talk.text, ids);
-    if (setup_.storage == PKV_STORAGE_NONE || talk.forgetful()) return;
+    if (ids_only() || talk.forgetful()) return;
     const uint32_t layer = static_cast<uint32_t>(random_.below(layers()));
     const size_t seen = setup_.window == 0 || layer == 0
                             ? talk.text.size()
@@ -482,24 +508,35 @@ class PrefixPlay {
         << "values of layer " << layer;
   }
 
-  // Returns the rows of a text from `from` to its end.
   uint32_t layers() const { return setup_.shared ? 4 : 2; }
+  bool ids_only() const { return setup_.storage == PKV_STORAGE_NONE; }
 
+  // Returns a hash for each token of a text, of all tokens up to it.
+  static std::vector<uint64_t> hashes(const Text& text, char salt, uint32_t layer) {
+    std::vector<uint64_t> result;
+    uint64_t hash = 0x9E3779B97F4A7C15u * (layer + 1) + static_cast<unsigned char>(salt);
+    for (const int32_t token : text) {
+      hash = (hash ^ static_cast<uint64_t>(token)) * 0xD6E8FEB86659FD93u;
+      hash ^= hash >> 32;
+      result.push_back(hash);
+    }
+    return result;
+  }
+
+  // Returns the rows of a text from `from` to its end.
   static Rows rows(const Text& text, char salt, uint32_t layer, uint64_t from) {
     Rows result(text.size() - from, 1, 16);
-    uint64_t hash = 0x9E3779B97F4A7C15u * (layer + 1) + static_cast<unsigned char>(salt);
-    for (uint64_t i = 0; i < text.size(); i++) {
-      hash = (hash ^ static_cast<uint64_t>(text[i])) * 0xD6E8FEB86659FD93u;
-      hash ^= hash >> 32;
-      for (uint32_t d = 0; d < 16 && i >= from; d++)
-        result.set(i - from, 0, d, static_cast<float>((hash >> d) & 0xFFFF));
-    }
+    const std::vector<uint64_t> hash = hashes(text, salt, layer);
+    for (uint64_t i = from; i < text.size(); i++)
+      for (uint32_t d = 0; d < 16; d++)
+        result.set(i - from, 0, d, static_cast<float>((hash[i] >> d) & 0xFFFF));
     return result;
   }
 
   const PrefixSetup& setup_;
   pkv_cache cache_;
   MemoryStore& store_;
+  EngineMemory& engine_;
   Random random_;
   const bool alone_;
   std::vector<Talk> talks_;

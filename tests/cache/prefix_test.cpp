@@ -41,7 +41,10 @@ TEST_F(Prefix, TheAskedTokensAreTheLimit) {
       << "the last one is left to be computed";
   check_content(session, whole);
   EXPECT_EQ(4u, block_table(session).size());
-  EXPECT_EQ(0u, stats_of(cache_).evictable_blocks - 2) << "the block the tail was copied from";
+  EXPECT_EQ(0u, stats_of(cache_).evictable_blocks) << "the last one is shared, too";
+  extend(session, whole);
+  check_content(session, whole);
+  EXPECT_EQ(8u, stats_of(cache_).used_blocks) << "the copy is full now, and cached already";
 }
 
 TEST_F(Prefix, AnAnswerServesTheNextTurn) {
@@ -305,7 +308,8 @@ TEST_F(Prefix, MetricsSayWhatHappened) {
     EXPECT_NE(std::string::npos, metrics.find(line)) << line << metrics;
 }
 
-TEST_F(Prefix, IdsAloneMatchWholeBlocks) {
+// The engine makes the copy of the block that matches in part.
+TEST_F(Prefix, IdsAloneMatchToTheToken) {
   make(64, PKV_STORAGE_NONE);
   const Text prompt = text(1, 50);
   Session session = open(cache_);
@@ -314,8 +318,19 @@ TEST_F(Prefix, IdsAloneMatchWholeBlocks) {
   const std::vector<uint32_t> table = block_table(session);
   session.close();
   Session again = open(cache_);
-  EXPECT_EQ(32u, match(again, Text(prompt.begin(), prompt.begin() + 45)));
-  EXPECT_TRUE(std::equal(table.begin(), table.begin() + 2, block_table(again).begin()));
+  EXPECT_EQ(45u, match(again, Text(prompt.begin(), prompt.begin() + 45)));
+  EXPECT_EQ(std::vector<uint32_t>(table.begin(), table.begin() + 3), block_table(again));
+  {
+    const Batch step = begin(cache_, {again}, {1});
+    uint32_t from = 0, to = 0;
+    size_t copies = 0;
+    CHECK(pkv_batch_get_block_copies(step, 0, 1, &from, &to, &copies));
+    EXPECT_EQ(1u, copies);
+    EXPECT_EQ(table[2], from);
+    EXPECT_EQ(to, block_table(again)[2]);
+    EXPECT_NE(from, to);
+  }
+  EXPECT_EQ(table[2], block_table(again)[2]) << "the step was aborted";
 }
 
 TEST_F(Prefix, MatchComesBeforeAnythingElse) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "../support/memory.h"
+#include "engine_memory.h"
 #include "naive.h"
 
 namespace cache_test {
@@ -91,7 +92,6 @@ struct StagedCache {
                                           .threads = 1});
     if (hooks) config.allocator = memory.allocator();
     cache = create(config);
-    for (auto& slab : slabs) slab.resize(blocks * block_size);
   }
 
   bool has_tables() const { return setup.storage != PKV_STORAGE_CONTIGUOUS; }
@@ -102,8 +102,7 @@ struct StagedCache {
   Cache cache;
   // Snapshots that every thread may open.
   std::vector<Frozen> common;
-  // With storage NONE, the number of the row in each slot of a group.
-  std::array<std::vector<uint32_t>, 2> slabs;
+  EngineMemory engine{2, blocks};  // the numbers of rows, with storage NONE
   // There is one thread. Then a refusal must be justified, and no call meets another.
   bool alone = true;
 };
@@ -351,9 +350,9 @@ class Stage {
   void check_slots(const Actor& actor, uint32_t group) const {
     if (actor.in_batch) return;  // The slots of a session in a batch include those of the step.
     const std::vector<uint32_t>& rows = actor.naive.rows;
-    std::vector<uint32_t> found;
+    std::vector<uint64_t> found;
     for (const int64_t slot : slots_of(actor.session, rows.size(), group))
-      if (slot >= 0) found.push_back(world.slabs[group][static_cast<size_t>(slot)]);
+      if (slot >= 0) found.push_back(world.engine.at(group, slot));
     ASSERT_LE(found.size(), rows.size());
     if (world.setup.window == 0 || group == 0) {
       ASSERT_EQ(rows.size(), found.size());

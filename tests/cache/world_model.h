@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../store/support.h"
+#include "engine_memory.h"
 #include "small_cache.h"
 
 namespace world {

@@ -29,14 +29,20 @@ class WorldPlay : WorldSessions {
     try {
       (this->*operation.run)();
       CHECK(pkv_cache_validate(cache_));
-      if (!talks_.empty()) check(pick());
+      if (talks_.empty()) return;
+      const Talk& talk = pick();
+      check(talk);
+      check_engine(talk);
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
     }
   }
 
   void finish() {
-    for (const Talk& talk : talks_) check(talk);
+    for (const Talk& talk : talks_) {
+      check(talk);
+      check_engine(talk);
+    }
     talks_.clear();
     frozen_.clear();
     CHECK(pkv_cache_validate(cache_));
@@ -237,6 +243,7 @@ class WorldPlay : WorldSessions {
     const Saved saved = save();
     std::vector<Talk> loaded;
     if (!load(cache_, saved, loaded)) return;
+    loaded_ = true;
     expect_same(saved, loaded);
     for (Talk& talk : loaded)
       if (!full()) talks_.push_back(std::move(talk));
@@ -248,6 +255,7 @@ class WorldPlay : WorldSessions {
     Cache other = create(kind_);
     std::vector<Talk> loaded;
     if (!load(other, saved, loaded)) return;
+    loaded_ = true;
     expect_same(saved, loaded);
     talks_.clear();
     frozen_.clear();

@@ -12,7 +12,10 @@ namespace world {
 class WorldSessions {
  protected:
   WorldSessions(const SmallCache& kind, Random random)
-      : kind_(kind), random_(random), cache_(create(kind)) {}
+      : kind_(kind),
+        random_(random),
+        cache_(create(kind)),
+        engine_(kind.groups.size(), kind.blocks) {}
 
   static constexpr size_t max_talks = 8, max_tokens = 150;
 
@@ -193,7 +196,7 @@ class WorldSessions {
   void advance(const std::vector<Talk*>& talks, const std::vector<NewTokens>& news) {
     Batch batch;
     if (!begin(news, batch)) return;
-    write_step(batch, kind_, news);
+    write(batch, news);
     CHECK(pkv_cache_validate(cache_));
     if (random_.chance(8)) return;
     const bool told = !random_.chance(6);
@@ -205,6 +208,15 @@ class WorldSessions {
     else
       commit(batch);
     for (size_t i = 0; i < talks.size(); i++) append(*talks[i], news[i].tokens, told);
+  }
+
+  void write(pkv_batch batch, const std::vector<NewTokens>& news) {
+    write_step(batch, kind_, news);
+    std::vector<uint64_t> marks;
+    for (const NewTokens& each : news)
+      for (const Token& token : each.tokens) marks.push_back(token.mark);
+    for (uint32_t g = 0; g < kind_.groups.size() && !kind_.has_rows(); g++)
+      if (!kind_.groups[g].has_states()) engine_.write(batch, g, news.size(), marks);
   }
 
   void append(Talk& talk, const Text& more, bool told) {
@@ -236,7 +248,7 @@ class WorldSessions {
     }
     Batch batch;
     if (!begin({tree}, batch)) return;
-    write_step(batch, kind_, {tree});
+    write(batch, {tree});
     std::vector<uint32_t> path;
     for (int i = static_cast<int>(random_.below(ids.size() + 1)) - 1; i >= 0;
          i = tree.parents[static_cast<size_t>(i)])
@@ -353,7 +365,7 @@ class WorldSessions {
     const NewTokens more = after(talk, wanted);
     Batch batch;
     if (!begin({more}, batch)) return;
-    write_step(batch, kind_, {more});
+    write(batch, {more});
     commit(batch);
     append(talk, more.tokens, false);
   }
@@ -437,6 +449,18 @@ class WorldSessions {
     return held;
   }
 
+  // Checks what the engine has of a talk of this cache, with storage NONE.
+  void check_engine(const Talk& talk) const {
+    for (uint32_t g = 0; g < kind_.groups.size() && !kind_.has_rows() && !loaded_; g++) {
+      if (kind_.groups[g].has_states()) continue;
+      const std::vector<int64_t> slots = slots_of(talk.session, talk.text.size(), g);
+      for (size_t i = 0; i < slots.size(); i++)
+        ASSERT_TRUE(slots[i] < 0 ? !needs(talk, g, i / 16)
+                                 : engine_.at(g, slots[i]) == talk.text[i].mark)
+            << "token " << i << " of group " << g;
+    }
+  }
+
   // Returns whether the next token of a talk needs what a group has of a block.
   bool needs(const Talk& talk, size_t g, size_t block) const {
     const SmallGroup& group = kind_.groups[g];
@@ -449,6 +473,8 @@ class WorldSessions {
   const SmallCache kind_;
   Random random_;
   Cache cache_;
+  EngineMemory engine_;
+  bool loaded_ = false;  // a file was loaded, which has nothing of the engine's memory
   std::vector<Talk> talks_;
   std::vector<Frozen> frozen_;
   std::vector<std::vector<int32_t>> past_;

@@ -133,7 +133,7 @@ TEST_F(ReferenceLimit, OfAMatch) {
   check({reader.get(), session.get()});
 }
 
-// The first tokens of a cached block are worth a copy, so the match does not fail.
+// The match does without the first tokens of a block that cannot be shared once more.
 TEST_F(ReferenceLimit, OfAMatchThatEndsInABlock) {
   append(*open(), 2 * block_size);
   const auto reader = open(), session = open(), later = open();

@@ -69,13 +69,16 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     for (size_t i = 0; (i + 1) * block_size <= running.text.size(); i++) {
       const Text text = first_tokens(running.text, (i + 1) * block_size);
       text_of_[table[i]] = text;
-      published_.insert(text);
+      for (size_t n = 0; n < block_size; n++)
+        published_.insert(first_tokens(text, text.size() - n));
     }
   }
   void check_blocks(const Running& running, uint64_t matched) {
     const std::vector<uint32_t> table = cache_test::block_table(running.session);
-    for (size_t i = 0; i < matched / block_size; i++)
-      EXPECT_EQ(first_tokens(running.text, (i + 1) * block_size), text_of_[table[i]]);
+    for (size_t i = 0; i * block_size < matched; i++) {
+      const size_t end = std::min<size_t>(matched, (i + 1) * block_size);
+      EXPECT_EQ(first_tokens(running.text, end), first_tokens(text_of_[table[i]], end));
+    }
   }
 
   void open() {
@@ -87,9 +90,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     if (!done(pkv_session_match_prefix(session, text.size(), text.data(), &matched))) return;
     running.text = first_tokens(text, matched);
     check_blocks(running, matched);
-    while (longest + block_size <= text.size() &&
-           published_.contains(first_tokens(text, longest + block_size)))
-      longest += block_size;
+    while (longest < text.size() && published_.contains(first_tokens(text, longest + 1))) longest++;
     if (complete_) {
       EXPECT_EQ(longest, matched);
     }

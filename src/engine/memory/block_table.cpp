@@ -114,13 +114,6 @@ void BlockTable::append(std::span<const Block> fresh) noexcept {
   dropped_ += static_cast<size_t>(std::count(fresh.begin(), fresh.end(), dropped_block));
 }
 
-void BlockTable::append_copy(Block fresh, Block from, uint32_t filled) noexcept {
-  if (group_.slab) group_.layout.copy_block(group_.slab->data(), block_id(fresh), block_id(from));
-  append(std::span(&fresh, 1));
-  [[maybe_unused]] const pkv_status status = group_.pool.set_filled(fresh, filled);
-  assert(status == PKV_OK);
-}
-
 void BlockTable::drop(std::span<const uint32_t> entries) noexcept {
   for (const uint32_t entry : entries)
     if (is_block(blocks_[entry])) replace(entry, dropped_block);

@@ -143,8 +143,6 @@ class BlockTable {
   // Appends blocks to the table and takes them over, into reserved memory. An entry may be no_block
   // if no token needs it, or dropped_block.
   void append(std::span<const Block> fresh) noexcept;
-  // Appends a fresh block and copies the first `filled` slots of another block into it.
-  void append_copy(Block fresh, Block from, uint32_t filled) noexcept;
   // Releases the block of an entry and takes over another one, or no_block or dropped_block.
   void replace(size_t index, Block block) noexcept;
   // Drops the blocks of these entries, each of which is full. Entries without a block stay as they

@@ -78,19 +78,20 @@ void Index::Hold::count_match(uint64_t asked_tokens, uint64_t matched_tokens) no
 
 // ---- Matching and publishing --------------------------------------------------------------------
 
-// The lock is taken for writing only where nodes change, and not while bytes are copied.
-uint64_t Index::match(Hold& hold, Tokens text, memory::Tables tables, const CopyTail& copy_tail) {
+// The lock is taken for writing only where nodes change.
+uint64_t Index::match(Hold& hold, Tokens text, memory::Tables tables) {
   Use& use = hold.use_;
   const auto find = [&] {
-    Match match = matcher_.find(*use.space, text, copy_tail != nullptr);
-    for (const auto& table : tables) table->reserve_entries(match.depth);
+    Match match = matcher_.find(*use.space, text);
+    const size_t entries = match.depth + (match.tail.empty() ? 0 : 1);
+    for (const auto& table : tables) table->reserve_entries(entries);
     return match;
   };
   std::shared_lock reading(mutex_);
   Match match = find();
   reading.unlock();
-  if (match.depth == 0 && match.tail.node == nullptr) return 0;
-  Tail tail;
+  if (match.depth == 0 && match.tail.empty()) return 0;
+  std::span<const memory::Block> tail;
   try {
     std::unique_lock changing(mutex_);
     if (match.removals != data_.removals) match = find();
@@ -99,18 +100,13 @@ uint64_t Index::match(Hold& hold, Tokens text, memory::Tables tables, const Copy
     matcher_.retain(match, false, tables);
   } catch (...) {
     for (const auto& table : tables) table->clear();
+    for (size_t g = 0; g < tail.size(); g++) data_.groups[g]->pool.release(tail[g]);
     const std::lock_guard lock(mutex_);
     uses_.shorten(use, 0);
-    matcher_.release(tail);
     throw;
   }
-  uint64_t matched = uint64_t{match.depth} * data_.block_size();
-  if (tail.node != nullptr) {
-    if (copy_tail(tail)) matched += tail.tokens;
-    const std::lock_guard lock(mutex_);
-    matcher_.release(tail);
-  }
-  return matched;
+  for (size_t g = 0; g < tail.size(); g++) tables[g]->append(tail.subspan(g, 1));
+  return uint64_t{match.depth} * data_.block_size() + (tail.empty() ? 0 : match.found.common);
 }
 
 uint32_t Index::cached(std::string_view salt, Tokens text) const {

@@ -14,7 +14,6 @@
 
 #include <pagedkv/prefix.h>
 
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -73,13 +72,11 @@ class Index {
     Use use_;
   };
 
-  // Copies the equal rows of a tail to the tables; returns false if it could not.
-  using CopyTail = std::function<bool(const Tail&)>;
   // Puts the blocks of the longest cached beginning of a text into the tables, which are empty,
-  // one per group, and calls copy_tail, if given, for the block after them if that begins like the
-  // rest of the text. Returns how many tokens the tables have then. Throws bad_alloc and
-  // LIMIT_REACHED; nothing has changed then.
-  uint64_t match(Hold& hold, Tokens text, memory::Tables tables, const CopyTail& copy_tail);
+  // one per group, and also the block after them if that begins like the rest of the text. Returns
+  // how many tokens the tables have then. Throws bad_alloc and LIMIT_REACHED; nothing has changed
+  // then.
+  uint64_t match(Hold& hold, Tokens text, memory::Tables tables);
   // Returns how many blocks a match would find. Changes nothing.
   uint32_t cached(std::string_view salt, Tokens text) const;
 

@@ -1,35 +1,33 @@
 #include "engine/prefix/matcher.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/memory/coverage.h"
 
 namespace pkv::prefix {
 
-Match Matcher::find(const Space& space, Tokens text, bool with_tail) const {
+Match Matcher::find(const Space& space, Tokens text) const {
   const Tree::Found found = data_.tree.find(space.root, text);
-  Match match{found, data_.removals, 0, window_paths(*found.node)};
+  Match match{found, data_.removals, 0, window_paths(*found.node), Path(&memory_)};
   match.depth = usable_beginning(match.paths, found.whole);
   for (size_t g = 0; g < match.paths.size(); g++) {
     if (!data_.blocks.sparse(g)) read_path(*found.node, g, match.paths[g]);
     match.paths[g].resize(match.depth);
     hide_before_window(match.paths[g], g);
   }
-  if (with_tail && match.depth == found.whole) match.tail = find_tail(found);
+  if (match.depth == found.whole) match.tail = find_tail(found);
   return match;
 }
 
 // If the node of the tail is split here, it begins with the tail afterwards.
-Tail Matcher::take(Match& match, Use& use, memory::Tables tables) {
-  Tail tail = std::move(match.tail);
+std::span<const memory::Block> Matcher::take(const Match& match, Use& use, memory::Tables tables) {
   Node& end = uses_.end_after(match.found, match.depth);
   retain(match, true, tables);
   uses_.move(use, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent)
     node->matches += node->matches < UINT32_MAX;
-  if (!retain(tail)) tail = {};
-  return tail;
+  if (!share_tail(match)) return {};
+  return match.tail;
 }
 
 void Matcher::retain(const Match& match, bool sparse, memory::Tables tables) const {
@@ -75,32 +73,33 @@ void Matcher::hide_before_window(Path& path, size_t group) const {
     path[i] = memory::no_block;
 }
 
-Tail Matcher::find_tail(const Tree::Found& found) const {
-  if (found.common == 0) return {};
+// Returns the block after what was found, by group, if a session can share it for the tokens with
+// which it begins.
+Matcher::Path Matcher::find_tail(const Tree::Found& found) const {
+  Path tail(&memory_);
   const auto has_states = [](const auto& group) { return group->has_states(); };
-  if (std::any_of(data_.groups.begin(), data_.groups.end(), has_states)) return {};
+  if (found.common == 0 || std::any_of(data_.groups.begin(), data_.groups.end(), has_states))
+    return tail;
   const uint32_t inside = found.next == found.node ? found.inside : 0;
   const std::span<const memory::Block> blocks = found.next->blocks_at(found.next->start + inside);
-  if (std::find(blocks.begin(), blocks.end(), memory::no_block) != blocks.end()) return {};
-  return {{blocks.begin(), blocks.end()}, found.common, found.next};
+  if (std::find(blocks.begin(), blocks.end(), memory::no_block) == blocks.end())
+    tail.assign(blocks.begin(), blocks.end());
+  return tail;
 }
 
-// Returns false if there is no tail, or if one of its blocks has too many references.
-bool Matcher::retain(const Tail& tail) noexcept {
-  if (tail.node == nullptr) return false;
-  for (size_t g = 0; g < tail.blocks.size(); g++) {
-    if (data_.groups[g]->pool.retain(tail.blocks[g]) == PKV_OK) continue;
-    while (g-- > 0) data_.groups[g]->pool.release(tail.blocks[g]);
+// Takes a reference to each block of a tail; returns false if one has too many. A short use lists
+// them as shared, since the use of the match ends before them.
+bool Matcher::share_tail(const Match& match) noexcept {
+  for (size_t g = 0; g < match.tail.size(); g++) {
+    if (data_.groups[g]->pool.retain(match.tail[g]) == PKV_OK) continue;
+    while (g-- > 0) data_.groups[g]->pool.release(match.tail[g]);
     return false;
   }
-  for (size_t g = 0; g < tail.blocks.size(); g++) data_.blocks.share(g, tail.blocks[g]);
-  uses_.attach(*tail.node);
+  if (match.tail.empty()) return false;
+  for (size_t g = 0; g < match.tail.size(); g++) data_.blocks.share(g, match.tail[g]);
+  uses_.attach(*match.found.next);
+  uses_.detach(*match.found.next, false);
   return true;
-}
-
-void Matcher::release(const Tail& tail) noexcept {
-  for (size_t g = 0; g < tail.blocks.size(); g++) data_.groups[g]->pool.release(tail.blocks[g]);
-  if (tail.node != nullptr) uses_.detach(*tail.node, false);
 }
 
 }  // namespace pkv::prefix

@@ -84,16 +84,26 @@ void Session::reserve(uint64_t total_tokens) {
 // taken.
 void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                              const char* who) {
-  std::vector<memory::StepNeed> needs;
-  std::vector<uint64_t> counts;
-  for (size_t g = 0; g < totals.size(); g++) {
+  std::vector<memory::StepNeed> needs(totals.size());
+  std::vector<uint64_t> counts(totals.size());
+  const auto count = [&](size_t g) {
     const memory::BlockTable& table = content_.table(g);
-    table.check_fits(length(), totals[g], who);
-    needs.push_back(any_cut ? table.reserve_need(length(), totals[g])
-                            : table.step_need(length(), totals[g]));
-    counts.push_back(needs.back().blocks());
+    needs[g] =
+        any_cut ? table.reserve_need(length(), totals[g]) : table.step_need(length(), totals[g]);
+    counts[g] = needs[g].blocks();
+  };
+  for (size_t g = 0; g < totals.size(); g++) {
+    content_.table(g).check_fits(length(), totals[g], who);
+    count(g);
   }
-  Reservation reservation(cache(), counts, watermark, who, [&] { return release_expired(needs); });
+  const auto free_more = [&] {
+    if (release_expired(needs)) return true;
+    bool any = false;
+    for (size_t g = 0; g < totals.size(); g++)
+      if (take_tail_over(g, needs[g])) count(g), any = true;
+    return any;
+  };
+  Reservation reservation(cache(), counts, watermark, who, free_more);
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
@@ -104,6 +114,16 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   for (size_t g = 0; g < counts.size(); g++)
     content_.tables()[g]->add_reserved(length(), totals[g], needs[g],
                                        reservation.take(g, counts[g]));
+}
+
+// Returns whether a block that is needed for the copy of a tail is not, because nothing shares the
+// tail once the prefix index has let go of it.
+bool Session::take_tail_over(size_t group, const memory::StepNeed& need) noexcept {
+  const memory::Pool& pool = content_.table(group).group().pool;
+  const uint32_t id = memory::block_id(need.tail);
+  if (need.beside == 0 || id == PKV_NO_BLOCK) return false;
+  if (pool.references(id) == 2 && cache().prefix() != nullptr) cache().prefix()->let_go(group, id);
+  return pool.references(id) == 1;
 }
 
 // Gives the content to the prefix index and the store. Spare blocks are released first: while a
@@ -269,29 +289,9 @@ uint64_t Session::take_prefix(prefix::Tokens text) {
   if (!content_.hold()) return 0;
   if (cache().store() != nullptr) cache().store()->fetch(content_.hold().salt(), text);
   reserve_ids(text.size());
-  prefix::Index::CopyTail copy;
-  if (cache().config().storage == PKV_STORAGE_PAGED)
-    copy = [this](const prefix::Tail& tail) { return copy_tail(tail); };
-  const uint64_t matched = cache().prefix()->match(content_.hold(), text, content_.tables(), copy);
+  const uint64_t matched = cache().prefix()->match(content_.hold(), text, content_.tables());
   append(content_.tokens(), text.first(matched));
   return matched;
-}
-
-// Copies the rows of a block that matches in part to a block of the session. Returns false if there
-// is no block or no memory for that; the match is then shorter.
-bool Session::copy_tail(const prefix::Tail& tail) {
-  try {
-    const std::vector<uint64_t> ones(tail.blocks.size(), 1);
-    Reservation reservation(cache(), ones, watermark(), "match_prefix");
-    for (const auto& table : content_.tables()) table->reserve_entries(1);
-    for (size_t g = 0; g < ones.size(); g++)
-      content_.tables()[g]->append_copy(reservation.take(g, 1)[0], tail.blocks[g], tail.tokens);
-    return true;
-  } catch (const Error&) {
-    return false;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
 }
 
 // Puts the full blocks with known ids that are not in the prefix index yet into it. If `wait` is

@@ -136,6 +136,7 @@ class Session {
   void retreat(uint64_t new_length) noexcept;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                       const char* who);
+  bool take_tail_over(size_t group, const memory::StepNeed& need) noexcept;
   void take_back();
   void reserve_ids(uint64_t total);
   void clear() noexcept;
@@ -145,7 +146,6 @@ class Session {
   void publish(bool wait) noexcept;
   void write_to_store() noexcept;
   uint64_t take_prefix(prefix::Tokens text);
-  bool copy_tail(const prefix::Tail& tail);
 
   Content content_;
   NumberVector<int32_t> remembered_tokens_;

@@ -168,17 +168,19 @@ bool Reader::is_needed(const LookupResult& lookup, uint64_t position, size_t g) 
   return memory::Coverage(group(g)).needs(position, lookup.to);
 }
 
-// Sets the content to what the prefix index has of the text. Returns its length in blocks.
+// Sets the content to the whole blocks that the prefix index has of the text. Returns how many.
 uint64_t Reader::match_in_memory(std::string_view salt, prefix::Tokens text) {
   // Locked all the while, so that inspect() sees every block that is held.
   const auto step = worker_.lock();
   Content& content = worker_.content().emplace(cache());
   taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Index::Hold(*cache().prefix(), salt, default_retention);
-  const uint64_t matched = cache().prefix()->match(content.hold(), text, content.tables(), nullptr);
+  const uint64_t blocks =
+      cache().prefix()->match(content.hold(), text, content.tables()) / block_size();
+  for (const auto& table : content.tables()) table->trim(blocks * block_size());
   content.tokens().reserve(text.size());
-  append(content.tokens(), text.first(matched));
-  return matched / block_size();
+  append(content.tokens(), text.first(blocks * block_size()));
+  return blocks;
 }
 
 // Reads and checks the items of `count` positions. If an item is missing or corrupt, lowers `count`
