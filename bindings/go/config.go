@@ -37,6 +37,9 @@ type LayerGroup struct {
 	// With states: a step of at most this many new tokens of a session keeps the state after each
 	// of them until its Commit, so that Accept can end at any; up to 256.
 	DraftTokens int
+	// The bytes of a block of this group, in all of its layers, if only the engine can read them (on
+	// a device); 0: the library has them. With it heads, dims, types, Latent and Rotation stay 0.
+	BlockBytes uint64
 }
 
 // PrefixConfig makes a cache keep the blocks of ended sessions, for new ones that begin with the
@@ -159,6 +162,7 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	out.StateBytes = given.StateBytes
 	out.CheckpointTokens = n.u32("CheckpointTokens", given.CheckpointTokens)
 	out.DraftTokens = n.u32("DraftTokens", given.DraftTokens)
+	out.BlockBytes = given.BlockBytes
 }
 
 func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {

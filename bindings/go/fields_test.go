@@ -86,8 +86,8 @@ func TestFieldsOfACache(t *testing.T) {
 		var ends hooks
 		out, err := config.place("test", a, &ends)
 		check(t, err)
-		// The store is opened with the cache; Go has no allocator for C.
-		leftOut := "Allocator Store"
+		// The store is opened with the cache; Go has no allocator and no BlockIO for C.
+		leftOut := "Allocator Store BlockIO"
 		if runner == nil {
 			leftOut += " Runner"
 		} else {

@@ -124,7 +124,8 @@ const (
 	StoragePaged Storage = 0
 	// One growing tensor per session and layer; a fork or a snapshot copies it.
 	StorageContiguous Storage = 1
-	// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED.
+	// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+	// block_bytes, the library can still move the blocks.
 	StorageNone Storage = 2
 )
 
@@ -341,9 +342,10 @@ const (
 type CachePlan struct {
 	// The number of groups that these sizes cover.
 	GroupCount uint32
-	// K and V of one token in all layers; states have none.
+	// K and V of one token in all layers; states have none. With block_bytes: its part of a block,
+	// rounded up.
 	BytesPerToken uint64
-	// K and V of block_size tokens, or one state of each layer.
+	// K and V of block_size tokens, or one state of each layer, or block_bytes.
 	BytesPerBlock uint64
 	// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
 	// memory.
@@ -351,7 +353,7 @@ type CachePlan struct {
 	// Tokens that fit: the lowest number of any group without a window or states. If there is no
 	// such group, the lowest of all groups.
 	Tokens uint64
-	// Bytes of all K and V memory.
+	// Bytes of all K and V memory; of block_bytes, the engine's.
 	MemoryBytes uint64
 	// Bytes of the pools' own tables.
 	BookkeepingBytes uint64

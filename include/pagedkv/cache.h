@@ -28,7 +28,10 @@ typedef enum pkv_storage PKV_ENUM {
   PKV_STORAGE_PAGED = 0,
   /** One growing tensor per session and layer; a fork or a snapshot copies it. */
   PKV_STORAGE_CONTIGUOUS = 1,
-  /** Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. */
+  /**
+   * Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+   * block_bytes, the library can still move the blocks.
+   */
   PKV_STORAGE_NONE = 2
 } pkv_storage;
 
@@ -175,6 +178,16 @@ typedef struct pkv_layer_group {
    * Default 0.
    */
   uint32_t draft_tokens;
+  /**
+   * The bytes of a block of this group, in all of its layers, if only the engine can read and write
+   * them: they are on a device, say. The cache then needs block_io. 0 (default): the bytes are the
+   * library's, or with storage NONE unknown to it. Heads, dims, dtypes, latent and rotation must be
+   * 0. With state_bytes, a block has room for one state of each layer. Calls that need the numbers
+   * (write, attend, read, kv_view, states) are UNSUPPORTED; the engine copies blocks as
+   * pkv_batch_get_block_copies says. Not with storage CONTIGUOUS. With storage NONE, all groups
+   * have block_bytes, or none.
+   */
+  uint64_t block_bytes;
   /** Blocks of this group; 0 (default): as `blocks` or memory_bytes of the config say. */
   uint64_t blocks;
 } pkv_layer_group;
@@ -315,14 +328,21 @@ typedef struct pkv_cache_config {
   const pkv_runner* runner; /**< The caller's threads; then threads must be 0. NULL: oneTBB's. */
   /** Receives log messages (guide/diagnose.md). NULL (default): no log. */
   const pkv_logger* logger;
+  /** Copies blocks of groups with block_bytes. NULL (default): no group has them. */
+  const pkv_block_io* block_io;
 } pkv_cache_config;
 
 /** Sizes of K and V, for one layer group or all of them. */
 typedef struct pkv_cache_plan {
-  uint32_t struct_size;     /**< Must be sizeof(pkv_cache_plan). */
-  uint32_t group_count;     /**< The number of groups that these sizes cover. */
-  uint64_t bytes_per_token; /**< K and V of one token in all layers; states have none. */
-  uint64_t bytes_per_block; /**< K and V of block_size tokens, or one state of each layer. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_cache_plan). */
+  uint32_t group_count; /**< The number of groups that these sizes cover. */
+  /**
+   * K and V of one token in all layers; states have none. With block_bytes: its part of a block,
+   * rounded up.
+   */
+  uint64_t bytes_per_token;
+  /** K and V of block_size tokens, or one state of each layer, or block_bytes. */
+  uint64_t bytes_per_block;
   /** Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
    * memory. */
   uint64_t blocks;
@@ -331,7 +351,7 @@ typedef struct pkv_cache_plan {
    * group, the lowest of all groups.
    */
   uint64_t tokens;
-  uint64_t memory_bytes;      /**< Bytes of all K and V memory. */
+  uint64_t memory_bytes;      /**< Bytes of all K and V memory; of block_bytes, the engine's. */
   uint64_t bookkeeping_bytes; /**< Bytes of the pools' own tables. */
 } pkv_cache_plan;
 

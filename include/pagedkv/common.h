@@ -184,6 +184,8 @@ typedef struct pkv_tensor {
  *   store      its two threads; close: the thread in pkv_cache_destroy
  *   runner     run: the thread that calls the library. Its tasks call no hook.
  *   stream     read and write: the thread that saves or loads
+ *   block_io   read: the store's writing thread, and a thread that saves; write: the store's
+ * reading thread, and a thread that loads
  *
  * So hooks must be thread-safe. Only if one thread at a time uses a cache without a store are its
  * hooks called by one thread at a time.
@@ -236,6 +238,32 @@ typedef struct pkv_runner {
   uint32_t threads;  /**< The number of workers; 1 or more. */
   uint32_t reserved; /**< Must be 0. */
 } pkv_runner;
+
+/**
+ * Functions that copy the bytes of blocks which only the engine can read, for example on a device:
+ * those of layer groups with block_bytes (cache.h). They are hooks. A call copies n blocks of one
+ * group, each named once, and returns when the bytes are there. No step waits for a call, and the
+ * library holds no lock in it.
+ *
+ * The library does not order these copies and the work of a device. What a step computes must be
+ * complete for read once the step is committed, and write must not overtake kernels that were
+ * started before: let both wait for an event that each step records.
+ */
+typedef struct pkv_block_io {
+  uint32_t struct_size; /**< Must be sizeof(pkv_block_io). */
+  uint32_t reserved;    /**< Must be 0. */
+  void* user;           /**< Passed to both functions. */
+  /**
+   * Copies blocks to memory. Returns 0 or a negative errno. `to` is [n][block_bytes], all 0, at a
+   * multiple of 64 bytes, from the allocator of the cache. Block i holds tokens[i] tokens (a block
+   * of states: its state). Bytes of other slots may be those of other sequences; leave them 0, or
+   * they get into files.
+   */
+  int32_t (*read)(void* user, uint32_t group, size_t n, const uint32_t* blocks,
+                  const uint32_t* tokens, void* to);
+  /** Copies memory, [n][block_bytes], to blocks. Returns 0 or a negative errno. */
+  int32_t (*write)(void* user, uint32_t group, size_t n, const uint32_t* blocks, const void* from);
+} pkv_block_io;
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *

@@ -1,8 +1,14 @@
-// What an engine keeps by itself with storage NONE: in each layer group, a number for each slot,
-// its mark, which stands for the keys and values of a token.
+// What an engine keeps by itself: in each layer group, a number for each slot, its mark, which
+// stands for the keys and values of a token. It is the naive device behind block_io, too: its hooks
+// check that no block is handed to two, and can stand still or fail.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "../support/cache.h"
@@ -12,9 +18,12 @@ namespace cache_test {
 class EngineMemory {
  public:
   static constexpr size_t block_size = 16;
+  // A block ends with two bytes that have no meaning, so that its size is no round number.
+  static constexpr uint64_t block_bytes = block_size * sizeof(uint64_t) + 2;
 
   EngineMemory(size_t groups, uint64_t blocks)
-      : slabs_(groups, std::vector<uint64_t>(blocks * block_size)) {}
+      : slabs_(groups, std::vector<uint64_t>(blocks * block_size)),
+        flights_(groups, std::vector<Flight>(blocks)) {}
 
   uint64_t at(uint32_t group, int64_t slot) const {
     return slabs_[group][static_cast<size_t>(slot)];
@@ -28,14 +37,130 @@ class EngineMemory {
     std::vector<uint32_t> from(sessions), to(sessions);
     size_t copies = 0;
     CHECK(pkv_batch_get_block_copies(batch, group, sessions, from.data(), to.data(), &copies));
-    for (size_t i = 0; i < copies; i++)
+    for (size_t i = 0; i < copies; i++) {
+      check_at_rest(group, to[i]);
       std::copy_n(&slab[from[i] * block_size], block_size, &slab[to[i] * block_size]);
+    }
     const std::vector<int64_t> slots = slot_mapping(batch, group);
-    for (size_t i = 0; i < slots.size(); i++) slab[static_cast<size_t>(slots[i])] = marks[i];
+    for (size_t i = 0; i < slots.size(); i++) {
+      if (i == 0 || slots[i] % int64_t{block_size} == 0)
+        check_at_rest(group, static_cast<uint32_t>(slots[i] / int64_t{block_size}));
+      slab[static_cast<size_t>(slots[i])] = marks[i];
+    }
   }
 
+  // The hooks, for config.block_io of a cache whose groups have block_bytes. They are valid as long
+  // as the object.
+  const pkv_block_io* hooks() {
+    hooks_ = made<pkv_block_io>();
+    hooks_.user = this;
+    hooks_.read = [](void* user, uint32_t group, size_t n, const uint32_t* ids,
+                     const uint32_t* tokens, void* to) {
+      return static_cast<EngineMemory*>(user)->read(group, n, ids, tokens, to);
+    };
+    hooks_.write = [](void* user, uint32_t group, size_t n, const uint32_t* ids, const void* from) {
+      return static_cast<EngineMemory*>(user)->write(group, n, ids, from);
+    };
+    return &hooks_;
+  }
+
+  // While they are held, calls of these hooks wait, with all their blocks in flight.
+  void hold_reads() { set_held(true, false); }
+  void hold_writes() { set_held(false, true); }
+  void go_on() { set_held(false, false); }
+  // Returns when one of them waits.
+  void await_held_call() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
+
+  // What hooks return instead of working; 0: they work. From the fails_at-th call on, counting
+  // both.
+  std::atomic<int> result{0};
+  std::atomic<uint64_t> fails_at{0};
+  // How often they were called, and with how many blocks.
+  std::atomic<uint64_t> reads{0}, writes{0}, blocks_read{0}, blocks_written{0};
+
  private:
-  std::vector<std::vector<uint64_t>> slabs_;
+  static constexpr unsigned char end[2] = {0x5A, 0xA5};
+  struct Flight {
+    int readers = 0;
+    bool written = false;
+  };
+
+  void set_held(bool reading, bool writing) {
+    const std::lock_guard lock(mutex_);
+    reads_held_ = reading, writes_held_ = writing;
+    changed_.notify_all();
+  }
+
+  void check_at_rest(uint32_t group, uint32_t id) {
+    const std::lock_guard lock(mutex_);
+    const Flight& flight = flights_[group][id];
+    EXPECT_TRUE(flight.readers == 0 && !flight.written)
+        << "a step writes into block " << id << " of group " << group << ", which is in flight";
+  }
+
+  void wait_while(std::unique_lock<std::mutex>& lock, const bool& held) {
+    waiting_ += held;
+    changed_.notify_all();
+    const bool waited = held;
+    changed_.wait(lock, [&] { return !held; });
+    waiting_ -= waited;
+  }
+
+  int32_t fail_or(uint64_t call, int32_t done) const {
+    return result != 0 && call >= fails_at ? result.load() : done;
+  }
+
+  int32_t read(uint32_t group, size_t n, const uint32_t* ids, const uint32_t* tokens, void* to) {
+    const uint64_t call = ++reads + writes;
+    blocks_read += n;
+    std::unique_lock lock(mutex_);
+    for (size_t i = 0; i < n; i++) {
+      Flight& flight = flights_.at(group).at(ids[i]);
+      EXPECT_FALSE(flight.written) << "block " << ids[i] << " is read while it is written";
+      flight.readers++;
+    }
+    wait_while(lock, reads_held_);
+    auto* bytes = static_cast<unsigned char*>(to);
+    for (size_t i = 0; i < n; i++, bytes += block_bytes) {
+      EXPECT_LE(tokens[i], block_size);
+      EXPECT_TRUE(std::all_of(bytes, bytes + block_bytes, [](unsigned char b) { return b == 0; }));
+      std::memcpy(bytes, &slabs_[group][ids[i] * block_size], tokens[i] * sizeof(uint64_t));
+      std::memcpy(bytes + block_bytes - sizeof end, end, sizeof end);
+      flights_[group][ids[i]].readers--;
+    }
+    return fail_or(call, 0);
+  }
+
+  int32_t write(uint32_t group, size_t n, const uint32_t* ids, const void* from) {
+    const uint64_t call = ++writes + reads;
+    blocks_written += n;
+    std::unique_lock lock(mutex_);
+    for (size_t i = 0; i < n; i++) {
+      Flight& flight = flights_.at(group).at(ids[i]);
+      EXPECT_FALSE(flight.written) << "block " << ids[i] << " is written twice";
+      EXPECT_EQ(0, flight.readers) << "block " << ids[i] << " is written while it is read";
+      flight.written = true;
+    }
+    wait_while(lock, writes_held_);
+    const auto* bytes = static_cast<const unsigned char*>(from);
+    for (size_t i = 0; i < n; i++, bytes += block_bytes) {
+      EXPECT_EQ(0, std::memcmp(bytes + block_bytes - sizeof end, end, sizeof end));
+      std::memcpy(&slabs_[group][ids[i] * block_size], bytes, block_size * sizeof(uint64_t));
+      flights_[group][ids[i]].written = false;
+    }
+    return fail_or(call, 0);
+  }
+
+  std::vector<std::vector<uint64_t>> slabs_;  // by group, then slot
+  pkv_block_io hooks_{};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reads_held_ = false, writes_held_ = false;
+  int waiting_ = 0;                           // calls that wait while they are held
+  std::vector<std::vector<Flight>> flights_;  // by group, then block
 };
 
 }  // namespace cache_test

@@ -198,6 +198,15 @@ void index_layers(World& world, pkv_cache_config& config) {
   config.group_count = 1;
 }
 
+void use_block_io(World& world, pkv_cache_config& config) {
+  pkv_layer_group group =
+      made<pkv_layer_group>({.layers = config.groups[0].layers, .block_bytes = 100});
+  pkv_block_io io = forgetful_device;
+  config.groups = world.keep(group);
+  config.group_count = 1;
+  config.block_io = world.keep(io);
+}
+
 template <class Struct>
 Variant changed(size_t at, void (*change)(World&, Struct&)) {
   return [at, change](World& world, Values& values) {
@@ -224,9 +233,11 @@ std::vector<Variant> variants_of(const std::string& name) {
                                       config.salt_size = 1;
                                     })}},
       {"pkv_cache_create",
-       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, index_layers)}},
+       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, index_layers),
+        changed(0, use_block_io)}},
       {"pkv_cache_compute_plan",
-       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, index_layers)}},
+       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, index_layers),
+        changed(0, use_block_io)}},
       {"pkv_compute_create", {changed(0, add_runner<pkv_compute_config>)}},
   };
   std::vector<Variant> all;

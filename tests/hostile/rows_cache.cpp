@@ -368,6 +368,44 @@ std::vector<Case> state_cases() {
   return cases;
 }
 
+// Makes the cases of a group whose blocks only the engine can read.
+std::vector<Case> opaque_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const char* name, ChangeModel change, Wanted wanted) {
+    cases.push_back(model_case(name, std::move(change), std::move(wanted)));
+  };
+  const auto move = [](pkv_cache_config& c, pkv_layer_group& g, uint64_t bytes) {
+    g = made<pkv_layer_group>({.layers = g.layers, .block_bytes = bytes});
+    c.block_io = &forgetful_device;
+  };
+  static const pkv_block_io empty = made<pkv_block_io>(), no_size{}, reserved = [] {
+    pkv_block_io io = forgetful_device;
+    io.reserved = 1;
+    return io;
+  }();
+  add(CONFIG(move(c, g, 100)), fine);
+  add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_NONE), fine);
+  add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
+  add(CONFIG(move(c, g, UINT64_MAX)), overflow);
+  add(CONFIG(move(c, g, uint64_t{1} << 60)), overflow);
+  add(CONFIG(move(c, g, 100), c.block_io = nullptr), invalid);
+  add(CONFIG(move(c, g, 100), c.block_io = &empty), invalid);
+  add(CONFIG(move(c, g, 100), c.block_io = &no_size), invalid);
+  add(CONFIG(move(c, g, 100), c.block_io = &reserved), invalid);
+  add(CONFIG(c.block_io = &forgetful_device), invalid);
+  add(CONFIG(g.block_bytes = 100, c.block_io = &forgetful_device), invalid);
+  add(CONFIG(move(c, g, 100), g.sinks = 1), invalid);
+  add(CONFIG(move(c, g, 100), g.window = 16), fine);
+  add(CONFIG(move(c, g, 100), g.dtype = PKV_F16), invalid);
+  add(CONFIG(move(c, g, 100), g.state_bytes = 101), invalid);
+  add(CONFIG(move(c, g, 100), g.state_bytes = UINT64_MAX), invalid);
+  add(CONFIG(move(c, g, 100), g.state_bytes = 10), fine);
+  add(CONFIG(move(c, g, 100), g.state_bytes = 10, g.window = 16), invalid);
+  add(CONFIG(move(c, g, 100), g.state_bytes = 10, g.checkpoint_tokens = 24), invalid);
+  add(CONFIG(move(c, g, 100), g.draft_tokens = 1), invalid);
+  return cases;
+}
+
 }  // namespace
 
 std::vector<Function> plain_rows() {
@@ -465,8 +503,8 @@ std::vector<Function> cache_rows() {
                },
                {PKV_IO});
   for (Function* row : {&plan, &create})
-    for (const auto& more :
-         {runner_cases(), store_cases(), rotation_cases(), shared_cases(), state_cases()})
+    for (const auto& more : {runner_cases(), store_cases(), rotation_cases(), shared_cases(),
+                             state_cases(), opaque_cases()})
       row->cases.insert(row->cases.end(), more.begin(), more.end());
   Function destroy{ROW(pkv_cache_destroy), {handle(Handle::cache, true)}};
   destroy.closes = true;

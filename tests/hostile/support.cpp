@@ -26,8 +26,9 @@ bool sentence_tells(const std::string& sentence) {
   if (sentence.find(' ') == std::string::npos) return false;
   if (sentence.find_first_of("0123456789") != std::string::npos) return true;
   // Sentences without a number name the argument, the handle or what refused.
-  for (const char* name : {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage",
-                           "session", "batch", "cache", "scale", "blocks", "kv", "state"})
+  for (const char* name :
+       {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage", "session", "batch",
+        "cache", "scale", "blocks", "kv", "state", "block_io"})
     if (sentence.find(name) != std::string::npos) return true;
   return false;
 }

@@ -70,8 +70,13 @@ pkv_store null_store() {
 }  // namespace
 
 std::string name_of(const Place& place) {
-  return "storage " + std::to_string(place.storage) + (place.directory ? " in a file" : "");
+  return "storage " + std::to_string(place.storage) + (place.directory ? " in a file" : "") +
+         (place.elsewhere ? " with block_bytes" : "");
 }
+
+const pkv_block_io forgetful_device = made<pkv_block_io>(
+    {.read = [](void*, uint32_t, size_t, const uint32_t*, const uint32_t*, void*) { return 0; },
+     .write = [](void*, uint32_t, size_t, const uint32_t*, const void*) { return 0; }});
 
 // The store's own memory is never refused, because it belongs to the caller.
 pkv_store World::keeping_store() {
@@ -152,6 +157,24 @@ void use_groups(ModelConfig& config) {
   config.group_count = layers;
 }
 
+// Leaves to the engine all that a block has.
+void move_elsewhere(pkv_cache_config& config) {
+  static pkv_layer_group groups[layers];
+  config.group_count = std::max(config.group_count, 1u);
+  std::copy_n(config.groups, config.group_count, groups);
+  config.groups = groups;
+  for (pkv_layer_group& group : groups)
+    group = made<pkv_layer_group>({.layers = group.layers,
+                                   .window = group.window,
+                                   .sinks = group.sinks,
+                                   .state_bytes = group.state_bytes,
+                                   .checkpoint_tokens = group.checkpoint_tokens,
+                                   .draft_tokens = group.draft_tokens,
+                                   .block_bytes = 100});
+  config.block_io = &forgetful_device;
+  config.storage = PKV_STORAGE_NONE;
+}
+
 void share_memory(pkv_cache_config& config) {
   auto plan = made<pkv_cache_plan>();
   OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
@@ -165,11 +188,11 @@ void share_memory(pkv_cache_config& config) {
 ModelConfig World::make_config(uint64_t capacity) const {
   ModelConfig config = small_model(capacity, &hooks);
   config.memory_directory = place.directory;
-  if (layers_keep == Layers::plain) return config;
   if (layers_keep == Layers::window || layers_keep == Layers::sinks || layers_keep == Layers::mixed)
     config.model.window = 24;
   if (layers_keep == Layers::sinks) config.model.sinks = 4;
   if (keeps_state(1)) use_groups(config);
+  if (place.elsewhere) move_elsewhere(config);
   if (layers_keep == Layers::group_memory) share_memory(config);
   return config;
 }

@@ -13,15 +13,21 @@ inline constexpr size_t state_bytes = 40;
 
 // Where the caches of a world have keys and values.
 struct Place {
-  constexpr Place(pkv_storage kind, const char* in = nullptr) : storage(kind), directory(in) {}
+  constexpr Place(pkv_storage kind, const char* in = nullptr, bool only_engine = false)
+      : storage(kind), directory(in), elsewhere(only_engine) {}
   pkv_storage storage;
   const char* directory;  // of the file that the memory is
+  bool elsewhere;         // Only the engine can read the blocks: groups have block_bytes.
 };
 // The directory's name is so long that each copy of it takes memory.
 inline constexpr Place in_file{PKV_STORAGE_PAGED, "/dev/shm/././././././././."};
+inline constexpr Place elsewhere{PKV_STORAGE_NONE, nullptr, true};
 inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_CONTIGUOUS,
                                    PKV_STORAGE_NONE};
 std::string name_of(const Place& place);
+
+// The hooks of a device that forgets all that is written to it.
+extern const pkv_block_io forgetful_device;
 
 // What the layers of a world's caches keep. Mixed: layer 0 has a window, layer 1 has states.
 enum class Layers { plain, window, sinks, states, mixed, group_memory };

@@ -66,13 +66,15 @@ class LayerGroup(_Layers):
     CacheConfig describe it. A layer with `state_bytes` keeps a state instead of K and V; leave
     heads, dims, dtypes, window, sinks and latent at their defaults. With rotation MATRIX,
     `key_rotation` [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are orthogonal
-    matrices; comparing groups ignores them.
+    matrices; comparing groups ignores them. With `block_bytes`, only the engine can read the
+    blocks; leave heads, dims, dtypes, latent and rotation at their defaults.
     """
 
     layer_indices: Sequence[int] | None = None
     state_bytes: int = 0
     checkpoint_tokens: int = 0
     draft_tokens: int = 0
+    block_bytes: int = 0
     blocks: int = 0
 
     def build(self, keep: list[Any]) -> _raw.LayerGroup:

@@ -146,8 +146,18 @@ def mass(_: Patch, **given: Any) -> Fields:
 # The struct, the way, the bytes and texts that it takes, and the fields that callers cannot give.
 SIZES = {"struct_size", "reserved"}
 MATRICES = {"key_rotation", "value_rotation"}
-OF_CACHE = SIZES | {"group_count", "groups", "allocator", "logger", "runner", "prefix", "store"}
+OF_CACHE = SIZES | {
+    "group_count",
+    "groups",
+    "allocator",
+    "logger",
+    "runner",
+    "prefix",
+    "store",
+    "block_io",
+}
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
+OF_GROUPS |= {"block_bytes"}
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "skip_fsync"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
 OF_PARAMS |= {"mask", "chosen_blocks", "block_mass", "lse"}
@@ -271,7 +281,7 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
     """A new struct needs a way above; the others are made from arrays or by the library."""
     sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
     given = {name for name in sized if not hasattr(records, camel(name))}
-    others = "pkv_kv_sequences pkv_kv_view pkv_mask pkv_store pkv_stream"
+    others = "pkv_block_io pkv_kv_sequences pkv_kv_view pkv_mask pkv_store pkv_stream"
     assert given - {struct for struct, *_ in WAYS} == set(others.split())
 
 

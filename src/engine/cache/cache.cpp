@@ -21,11 +21,13 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
   if (config_.pages)
     pages_ = std::make_unique<memory::Pages>(*config_.pages, config_.storage == PKV_STORAGE_PAGED,
                                              memory_, config_.huge_pages, config_.memory_directory);
+  if (config_.block_io) block_io_.emplace(*config_.block_io, memory_);
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
     groups_.push_back(std::make_unique<memory::Group>(
-        config_.storage, config_.layout, group.shape, config_.block_size, group.blocks,
-        group.block_stride, memory_, config_.huge_pages, config_.memory_directory, pages_.get()));
+        group.shape.block_bytes != 0 ? PKV_STORAGE_NONE : config_.storage, config_.layout,
+        group.shape, config_.block_size, group.blocks, group.block_stride, memory_,
+        config_.huge_pages, config_.memory_directory, pages_.get()));
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
   }
   log_shortcomings();
@@ -40,8 +42,10 @@ Cache::~Cache() = default;
 // Logs a warning about each thing that works, but not as well as the caller may expect.
 void Cache::log_shortcomings() const {
   if (!logger_.listens()) return;
-  const uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).memory_bytes,
-                 machine = os::physical_memory();
+  uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).memory_bytes;
+  for (const auto& group : groups_)
+    if (group->opaque()) bytes -= group->layout.total_bytes();
+  const uint64_t machine = os::physical_memory();
   const bool in_file = !config_.memory_directory.empty();
   if (memory_.is_system() && config_.storage != PKV_STORAGE_NONE && !in_file && bytes > machine)
     logger_.log(PKV_LOG_WARNING,
@@ -148,7 +152,7 @@ pkv_cache_stats Cache::stats() const {
 pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const LayerPlace at = place(layer);
   const memory::Group& group = *groups_[at.group];
-  memory::check_has_rows(group, "kv_view");
+  memory::check_keeps_rows(group, "kv_view");
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
   return rows::public_view(group.layout.view(group.slab->data(), at.layer), group.pool.blocks());
 }

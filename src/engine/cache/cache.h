@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "engine/attention/scratch.h"
 #include "engine/cache/config.h"
 #include "engine/cache/store.h"
+#include "engine/memory/block_io.h"
 #include "engine/memory/group.h"
 #include "engine/memory/pages.h"
 #include "engine/prefix/index.h"
@@ -72,6 +74,8 @@ class Cache {
   const Logger& logger() const { return logger_; }
   Counters& counters() { return counters_; }
   prefix::Index* prefix() const { return prefix_.get(); }  // NULL without an index
+  // Copies blocks of opaque groups; NULL if there are none.
+  memory::BlockIo* block_io() { return block_io_ ? &*block_io_ : nullptr; }
   // Returns how many blocks of a group the index would give up.
   uint64_t evictable(size_t group) const { return prefix_ ? prefix_->evictable(group) : 0; }
   void set_store(std::unique_ptr<Store> store) { store_ = std::move(store); }
@@ -102,6 +106,7 @@ class Cache {
   Workers workers_;
   std::vector<LayerPlace> places_;  // by layer of the model
   std::unique_ptr<memory::Pages> pages_;
+  std::optional<memory::BlockIo> block_io_;
   std::vector<std::unique_ptr<memory::Group>> groups_;
   std::unique_ptr<prefix::Index> prefix_;
   attention::ScratchPool scratch_;

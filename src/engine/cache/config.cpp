@@ -31,28 +31,76 @@ void check_dim(uint32_t dim, const char* name, unsigned group) {
          name, dim, kernels::max_dim);
 }
 
-// Checks a group whose layers keep states.
-memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size,
-                                pkv_storage storage) {
-  memory::Shape shape{};
-  shape.layers = group.layers;
+// Sets the fields of a shape that only groups of states have.
+void set_states(memory::Shape& shape, const pkv_layer_group& group, unsigned index,
+                uint32_t block_size) {
   shape.state_bytes = group.state_bytes;
   shape.checkpoint_tokens = group.checkpoint_tokens;
   shape.draft_tokens = group.draft_tokens;
-  if ((group.query_heads | group.kv_heads | group.key_dim | group.value_dim | group.window |
-       static_cast<uint32_t>(group.dtype) | static_cast<uint32_t>(group.value_dtype) | group.sinks |
-       group.latent | static_cast<uint32_t>(group.rotation)) != 0 ||
-      group.key_rotation != nullptr || group.value_rotation != nullptr)
+  if (group.state_bytes == 0 && (group.checkpoint_tokens | group.draft_tokens) != 0)
     fail(PKV_INVALID_ARGUMENT,
-         "group %u has state_bytes, so its heads, dims, dtypes, window, sinks, latent and rotation "
-         "must be 0",
-         index);
+         "group %u: checkpoint_tokens %u and draft_tokens %u are for groups with state_bytes only",
+         index, group.checkpoint_tokens, group.draft_tokens);
   if (group.checkpoint_tokens % block_size != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, not a multiple of block_size %u",
          index, group.checkpoint_tokens, block_size);
   if (group.draft_tokens > max_draft_tokens)
     fail(PKV_INVALID_ARGUMENT, "group %u: draft_tokens is %u; it must be at most %u", index,
          group.draft_tokens, max_draft_tokens);
+}
+
+void set_window(memory::Shape& shape, const pkv_layer_group& group, unsigned index) {
+  shape.window = group.window;
+  shape.sinks = group.sinks;
+  if (shape.sinks != 0 && shape.window == 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u: %u sinks without a window; without one every token stays visible", index,
+         shape.sinks);
+}
+
+// Returns whether a group says what K and V look like.
+bool has_numbers(const pkv_layer_group& group) {
+  return (group.query_heads | group.kv_heads | group.key_dim | group.value_dim |
+          static_cast<uint32_t>(group.dtype) | static_cast<uint32_t>(group.value_dtype) |
+          group.latent | static_cast<uint32_t>(group.rotation)) != 0 ||
+         group.key_rotation != nullptr || group.value_rotation != nullptr;
+}
+
+// Checks a group whose blocks only the engine can read.
+memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size,
+                                 pkv_storage storage) {
+  memory::Shape shape{};
+  shape.layers = group.layers;
+  shape.block_bytes = group.block_bytes;
+  if (has_numbers(group))
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u has block_bytes, so its heads, dims, dtypes, latent and rotation must be 0",
+         index);
+  set_window(shape, group, index);
+  set_states(shape, group, index, block_size);
+  if (group.state_bytes != 0 && group.window != 0)
+    fail(PKV_INVALID_ARGUMENT, "group %u has state_bytes, so its window and sinks must be 0",
+         index);
+  if (group.state_bytes > group.block_bytes / group.layers)
+    fail(PKV_INVALID_ARGUMENT, "group %u: %u states of %llu bytes are more than block_bytes %llu",
+         index, group.layers, llu(group.state_bytes), llu(group.block_bytes));
+  if (storage == PKV_STORAGE_CONTIGUOUS)
+    fail(PKV_UNSUPPORTED, "group %u: storage CONTIGUOUS has no blocks, so block_bytes must be 0",
+         index);
+  return shape;
+}
+
+// Checks a group whose layers keep states.
+memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size,
+                                pkv_storage storage) {
+  memory::Shape shape{};
+  shape.layers = group.layers;
+  if (has_numbers(group) || (group.window | group.sinks) != 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u has state_bytes, so its heads, dims, dtypes, window, sinks, latent and rotation "
+         "must be 0",
+         index);
+  set_states(shape, group, index, block_size);
   if (storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "group %u: storage CONTIGUOUS keeps no states", index);
   return shape;
@@ -69,7 +117,7 @@ memory::Rotations read_rotation(const pkv_layer_group& group, const memory::Shap
 }
 
 // Checks one group and fills in defaults. `index` is for the sentences.
-memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
+memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
   memory::Shape shape{};
   shape.layers = group.layers;
   shape.query_heads = group.query_heads;
@@ -78,13 +126,8 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   shape.value_dim = group.value_dim == 0 ? group.key_dim : group.value_dim;
   shape.dtype = group.dtype == 0 ? PKV_F32 : group.dtype;
   shape.value_dtype = group.value_dtype == 0 ? shape.dtype : group.value_dtype;
-  shape.window = group.window;
-  shape.sinks = group.sinks;
   shape.latent = group.latent != 0;
-  if (group.checkpoint_tokens != 0 || group.draft_tokens != 0)
-    fail(PKV_INVALID_ARGUMENT,
-         "group %u: checkpoint_tokens %u and draft_tokens %u are for groups with state_bytes only",
-         index, group.checkpoint_tokens, group.draft_tokens);
+  set_states(shape, group, index, block_size);
   if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > max_heads)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads and %u KV heads; there must be 1 to %u",
          index, shape.query_heads, shape.kv_heads, max_heads);
@@ -96,10 +139,7 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index) {
   for (const pkv_dtype dtype : {shape.dtype, shape.value_dtype})
     if (!kernels::dtype_stored(dtype))
       fail(PKV_INVALID_ARGUMENT, "group %u: unknown dtype %d", index, static_cast<int>(dtype));
-  if (shape.sinks != 0 && shape.window == 0)
-    fail(PKV_INVALID_ARGUMENT,
-         "group %u: %u sinks without a window; without one every token stays visible", index,
-         shape.sinks);
+  set_window(shape, group, index);
   if (group.latent > 1)
     fail(PKV_INVALID_ARGUMENT, "group %u: latent is %u; it must be 0 or 1", index, group.latent);
   if (shape.latent && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
@@ -175,6 +215,32 @@ void check_hooks(const pkv_cache_config& config) {
   check_runner(config.runner, config.threads);
 }
 
+// Returns the hooks of opaque groups; none if there is no such group.
+std::optional<pkv_block_io> read_block_io(const pkv_cache_config& config,
+                                          const std::vector<pkv_layer_group>& groups) {
+  const auto opaque = [](const pkv_layer_group& group) { return group.block_bytes != 0; };
+  const auto first = std::find_if(groups.begin(), groups.end(), opaque);
+  if (first == groups.end() && config.block_io == nullptr) return std::nullopt;
+  if (first == groups.end())
+    fail(PKV_INVALID_ARGUMENT, "block_io is given, but no group has block_bytes");
+  if (config.block_io == nullptr)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %zu has block_bytes, but block_io is NULL: nothing could copy its blocks",
+         static_cast<size_t>(first - groups.begin()));
+  const pkv_block_io io = read_struct(config.block_io, "block_io");
+  if (io.reserved != 0) fail(PKV_INVALID_ARGUMENT, "block_io: reserved is %u, not 0", io.reserved);
+  if (io.read == nullptr || io.write == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "block_io lacks its %s function",
+         io.read == nullptr ? "read" : "write");
+  const auto other = std::find_if_not(groups.begin(), groups.end(), opaque);
+  if (config.storage == PKV_STORAGE_NONE && other != groups.end())
+    fail(PKV_UNSUPPORTED,
+         "storage NONE: group %zu has block_bytes and group %zu has none; all groups must have "
+         "them, or none",
+         static_cast<size_t>(first - groups.begin()), static_cast<size_t>(other - groups.begin()));
+  return io;
+}
+
 void check_store(const pkv_store_config& config) {
   if (config.store == nullptr) fail(PKV_INVALID_ARGUMENT, "the store of its config is NULL");
   const pkv_store& store = *config.store;
@@ -228,10 +294,6 @@ std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
   if (config.store == nullptr) return std::nullopt;
   const pkv_store_config store = read_struct(config.store, "store");
   check_store(store);
-  if (config.prefix == nullptr || config.storage != PKV_STORAGE_PAGED)
-    fail(PKV_UNSUPPORTED,
-         "a store needs storage PAGED and a prefix index; the storage is %d, and there is %s index",
-         static_cast<int>(config.storage), config.prefix == nullptr ? "no" : "an");
   return store;
 }
 
@@ -264,9 +326,11 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
       fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; there must be 1 to %u", index,
            given[g].layers, max_layers);
     const memory::Shape shape =
-        given[g].state_bytes != 0
+        given[g].block_bytes != 0
+            ? check_opaque_shape(given[g], index, result.block_size, result.storage)
+        : given[g].state_bytes != 0
             ? check_state_shape(given[g], index, result.block_size, result.storage)
-            : check_shape(given[g], index);
+            : check_shape(given[g], index, result.block_size);
     GroupConfig group{shape, 0, 0, {}};
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
@@ -279,6 +343,21 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
     result.groups.push_back(std::move(group));
   }
   check_layers(result.groups, result.layers);
+}
+
+// Checks that the library has, or can copy, the bytes that other options are about.
+void check_bytes(const CacheConfig& result, const pkv_cache_config& config) {
+  const auto opaque = [](const GroupConfig& group) { return group.shape.block_bytes != 0; };
+  if (config.memory_directory != nullptr &&
+      std::all_of(result.groups.begin(), result.groups.end(), opaque))
+    fail(PKV_UNSUPPORTED,
+         "memory_directory: all groups have block_bytes, so nothing would be in it");
+  const bool refused = result.storage != PKV_STORAGE_PAGED || result.block_io;
+  if (result.store && (config.prefix == nullptr || refused))
+    fail(PKV_UNSUPPORTED,
+         "a store needs a prefix index and storage PAGED, without block_bytes; the storage is %d, "
+         "and there is %s index",
+         static_cast<int>(config.storage), config.prefix == nullptr ? "no" : "an");
 }
 
 void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
@@ -294,6 +373,12 @@ void fill_pages(CacheConfig& result, const pkv_cache_config& config,
     fail(PKV_UNSUPPORTED, "groups_share_memory needs layout PACKED, and storage PAGED or NONE");
   if (config.memory_bytes == 0)
     fail(PKV_INVALID_ARGUMENT, "groups_share_memory needs memory_bytes, not numbers of blocks");
+  for (size_t g = 0; g < given.size() && result.storage == PKV_STORAGE_PAGED; g++)
+    if (given[g].block_bytes != 0)
+      fail(PKV_UNSUPPORTED,
+           "groups_share_memory: the blocks of group %zu are not in the memory of storage PAGED; "
+           "use storage NONE",
+           g);
   std::vector<uint64_t> block_bytes;
   for (size_t g = 0; g < given.size(); g++) {
     if (given[g].blocks != 0 || config.blocks != 0)
@@ -374,6 +459,8 @@ CacheConfig check_config(pkv_cache_config config) {
 
   const std::vector<pkv_layer_group> given = list_groups(config);
   fill_groups(result, given);
+  result.block_io = read_block_io(config, given);
+  check_bytes(result, config);
   fill_blocks(result, config, given);
   compute_plan(result, PKV_ALL_GROUPS);  // throws if the sizes overflow
   return result;

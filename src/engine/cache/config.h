@@ -38,6 +38,11 @@ struct CacheConfig {
   std::optional<pkv_store_config> store;
   uint32_t watermark;  // blocks of each group that only sessions with tokens may take
   std::optional<memory::PageCut> pages;  // of the memory that the groups share
+  std::optional<pkv_block_io> block_io;  // if a group is opaque
+
+  // Returns whether the bytes of all blocks can be copied: storage is not NONE, or all groups are
+  // opaque.
+  bool has_bytes() const { return storage != PKV_STORAGE_NONE || groups[0].shape.block_bytes != 0; }
 };
 
 // Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.

@@ -81,6 +81,7 @@ const std::string& salt_of(const Tables& tables, uint32_t number) {
 }  // namespace
 
 void check_fits(const Cache& cache, const OpenedFile& file, const Options& options) {
+  if (cache.config().block_io) fail(PKV_UNSUPPORTED, "load: the cache has groups with block_bytes");
   file.check_fingerprint(options.fingerprint);
   check_model(cache.config(), file.tables);
   if (!file.reader.header().encrypted && !options.trust_salts && cache.prefix() != nullptr)

@@ -314,6 +314,7 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
 
 void save(Cache& cache, std::span<const FrozenSequence> items, const Options& options, Sink& sink,
           uint64_t* bytes) {
+  if (cache.config().block_io) fail(PKV_UNSUPPORTED, "save: the cache has groups with block_bytes");
   if (!options.key.empty()) check_ciphers();
   Tables tables = describe_cache(cache.config(), options);
   ChainBuilder builder(cache);

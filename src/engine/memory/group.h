@@ -25,8 +25,9 @@
 namespace pkv::memory {
 
 struct Group {
-  // directory: where the file with the blocks is made; empty: they are in memory. pages: NULL, or
-  // the memory that the groups share, which also determines `block_stride`.
+  // kind: of an opaque group, NONE. directory: where the file with the blocks is made; empty: they
+  // are in memory. pages: NULL, or the memory that the groups share, which also determines
+  // `block_stride`.
   Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
         uint32_t tokens_per_block, uint32_t blocks, uint64_t block_stride, HookMemory& resource,
         pkv_huge_pages huge_pages_of_slab, const std::string& directory, Pages* pages)
@@ -63,6 +64,8 @@ struct Group {
   }
 
   bool has_states() const { return shape.state_bytes != 0; }
+  // Returns whether only the engine can read the bytes of the blocks, by the hooks of block_io.h.
+  bool opaque() const { return shape.block_bytes != 0; }
   // Returns whether the library, and not the engine, has the keys and values of the group.
   bool keeps_rows() const { return !has_states() && storage != PKV_STORAGE_NONE; }
   // Returns whether block tables have holes, since sequences release blocks that their next token
@@ -107,7 +110,9 @@ void retain_table(Group& group, std::span<const Block> table);
 // Throws UNSUPPORTED for a group of states, which has no K and V. `who` is the name of the call,
 // for the error message.
 void check_has_rows(const Group& group, const char* who);
-// Throws UNSUPPORTED for a group without states, or if the caller keeps the states (storage NONE).
+// Does the same if the caller keeps K and V.
+void check_keeps_rows(const Group& group, const char* who);
+// Throws UNSUPPORTED for a group without states, or if the caller keeps the states.
 void check_has_states(const Group& group, uint32_t layer);
 
 // Returns the number of blocks of the largest pool.

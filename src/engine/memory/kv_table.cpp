@@ -89,7 +89,7 @@ void KvTable::check_keeps(std::span<const uint32_t> kept, uint32_t) const {
   for (size_t i = 0; i < kept.size(); i++)
     if (kept[i] != i)
       fail(PKV_UNSUPPORTED,
-           "accept: storage NONE has no rows to move, so only the first new tokens can be kept; "
+           "accept: the engine has the rows to move, so only the first new tokens can be kept; "
            "kept[%zu] is %u",
            i, kept[i]);
 }

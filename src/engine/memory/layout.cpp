@@ -18,7 +18,10 @@ uint64_t padded_state_bytes(const Shape& shape) {
 Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks,
                uint64_t block_stride, bool by_heads)
     : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks), by_heads_(by_heads) {
-  if (shape.state_bytes != 0) {
+  if (shape.block_bytes != 0) {
+    block_bytes_ = shape.block_bytes;
+    if (shape.state_bytes == 0) token_bytes_ = ceil_div(block_bytes_, block_size);
+  } else if (shape.state_bytes != 0) {
     block_bytes_ = checked_mul(padded_state_bytes(shape), shape.layers, "bytes of all states");
   } else {
     const bool packed = kind == PKV_LAYOUT_PACKED;

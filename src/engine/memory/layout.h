@@ -7,7 +7,8 @@
 //           a block is contiguous
 //   plain   [layer]{ K [block][token][kv head][key_dim], V [block][token][kv head][value_dim] }
 //
-// A group of states has neither: its blocks are [layer][state, padded to a cache line].
+// A group of states has neither: its blocks are [layer][state, padded to a cache line]. Of an
+// opaque group, whose blocks only the engine can read, just the size of a block is known.
 #pragma once
 
 #include <pagedkv/cache.h>
@@ -38,6 +39,10 @@ struct Shape {
   uint64_t state_bytes;        // of one layer; 0: the layers keep K and V
   uint32_t checkpoint_tokens;  // a state is kept at each multiple of it; 0: no checkpoints
   uint32_t draft_tokens;       // a step of at most this many tokens keeps the state after each
+
+  // The bytes of a block of an opaque group; 0: it is not opaque. If it is,
+  // its heads, dims and dtypes are 0.
+  uint64_t block_bytes;
 };
 
 // Returns the bytes that a state of one layer takes in a block. Throws OVERFLOW.

@@ -14,9 +14,7 @@ void read_rows(const Session& session, uint32_t layer, uint64_t first, size_t n,
   Cache& cache = session.cache();
   const LayerPlace place = cache.place(layer);
   const memory::Group& group = cache.group(place.group);
-  check_has_rows(group, "read");
-  if (group.storage == PKV_STORAGE_NONE)
-    fail(PKV_UNSUPPORTED, "read: storage NONE keeps no keys and values");
+  check_keeps_rows(group, "read");
   check_range(first, n, session.layer_length(layer), "rows of the layer");
   const memory::KvTable& table = session.content().kv_table(place.group);
   if (n > 0 && !table.holds(first, first + n) && table.dropped() > 0)

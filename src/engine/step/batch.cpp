@@ -122,9 +122,7 @@ size_t Batch::first_unwritten() const {
 // and V.
 memory::Group& Batch::group_with_rows(uint32_t layer, const char* who) const {
   memory::Group& group = cache_.group(cache_.place(layer).group);
-  memory::check_has_rows(group, who);
-  if (group.storage == PKV_STORAGE_NONE)
-    fail(PKV_UNSUPPORTED, "storage NONE keeps no keys and values");
+  memory::check_keeps_rows(group, who);
   return group;
 }
 

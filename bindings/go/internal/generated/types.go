@@ -87,6 +87,11 @@ type Runner struct {
 	Threads, Reserved uint32
 }
 
+type BlockIO struct {
+	StructSize, Reserved uint32
+	User, Read, Write    uintptr
+}
+
 type PoolStats struct {
 	StructSize, BlockSize                                                       uint32
 	Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak, SharedBlocks, RetiredBlocks uint64
@@ -110,7 +115,7 @@ type LayerGroup struct {
 	KeyRotation, ValueRotation            *float32
 	StateBytes                            uint64
 	CheckpointTokens, DraftTokens         uint32
-	Blocks                                uint64
+	BlockBytes, Blocks                    uint64
 }
 
 type PrefixConfig struct {
@@ -137,6 +142,7 @@ type CacheConfig struct {
 	Allocator                    *Allocator
 	Runner                       *Runner
 	Logger                       *Logger
+	BlockIO                      *BlockIO
 }
 
 type CachePlan struct {

@@ -158,7 +158,9 @@ class Storage(enum.IntEnum):
     CONTIGUOUS = 1
     """One growing tensor per session and layer; a fork or a snapshot copies it."""
     NONE = 2
-    """Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED."""
+    """Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+    block_bytes, the library can still move the blocks.
+    """
 
 
 class Layout(enum.IntEnum):
@@ -383,6 +385,11 @@ class Runner(ctypes.Structure):
     _fields_ = [("run", _p), ("user", _p), ("threads", _u32), ("reserved", _u32)]
 
 
+class BlockIo(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("reserved", _u32), ("user", _p), ("read", _p),
+        ("write", _p)]
+
+
 class PoolStats(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("block_size", _u32), ("blocks", _u64),
         ("free_blocks", _u64), ("used_blocks", _u64), ("used_blocks_peak", _u64),
@@ -404,7 +411,8 @@ class LayerGroup(ctypes.Structure):
         ("query_heads", _u32), ("kv_heads", _u32), ("key_dim", _u32), ("value_dim", _u32),
         ("dtype", _int), ("value_dtype", _int), ("window", _u32), ("sinks", _u32), ("latent", _u32),
         ("rotation", _int), ("key_rotation", _p), ("value_rotation", _p), ("state_bytes", _u64),
-        ("checkpoint_tokens", _u32), ("draft_tokens", _u32), ("blocks", _u64)]
+        ("checkpoint_tokens", _u32), ("draft_tokens", _u32), ("block_bytes", _u64),
+        ("blocks", _u64)]
 
 
 class PrefixConfig(ctypes.Structure):
@@ -418,7 +426,7 @@ class CacheConfig(ctypes.Structure):
         ("memory_bytes", _u64), ("watermark_blocks", _u32), ("huge_pages", _int),
         ("prefault", _u32), ("reserved", _u32), ("memory_directory", _p), ("threads", _u32),
         ("isa", _int), ("prefix", _p), ("store", _p), ("allocator", _p), ("runner", _p),
-        ("logger", _p)]
+        ("logger", _p), ("block_io", _p)]
 
 
 class CachePlan(ctypes.Structure):

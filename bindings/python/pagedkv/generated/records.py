@@ -100,9 +100,11 @@ class CachePlan:
     group_count: int
     """The number of groups that these sizes cover."""
     bytes_per_token: int
-    """K and V of one token in all layers; states have none."""
+    """K and V of one token in all layers; states have none. With block_bytes: its part of a block,
+    rounded up.
+    """
     bytes_per_block: int
-    """K and V of block_size tokens, or one state of each layer."""
+    """K and V of block_size tokens, or one state of each layer, or block_bytes."""
     blocks: int
     """Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
     memory.
@@ -112,7 +114,7 @@ class CachePlan:
     such group, the lowest of all groups.
     """
     memory_bytes: int
-    """Bytes of all K and V memory."""
+    """Bytes of all K and V memory; of block_bytes, the engine's."""
     bookkeeping_bytes: int
     """Bytes of the pools' own tables."""
 

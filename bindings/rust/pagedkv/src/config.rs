@@ -45,6 +45,15 @@ impl LayerGroup {
         group
     }
 
+    /// Layers whose blocks only the engine can read, for example on a device: `block_bytes` for a
+    /// block of all of these layers. They have no heads, dims, types or rotation. Not with storage
+    /// `CONTIGUOUS`.
+    pub fn elsewhere(layers: u32, block_bytes: u64) -> Self {
+        let mut group = Self::new(layers, 0, 0, 0);
+        group.c.0.block_bytes = block_bytes;
+        group
+    }
+
     /// The numbers of these layers in the model. Default: those after the previous groups' layers.
     pub fn layer_indices(mut self, indices: impl Into<Vec<u32>>) -> Self {
         self.indices = Some(indices.into());

@@ -42,13 +42,19 @@ fn group_of_states() -> LayerGroup {
     LayerGroup::states(2, 3).layer_indices([3, 2]).checkpoint_tokens(4).draft_tokens(5)
 }
 
+#[test]
+fn of_a_group_elsewhere() {
+    let raw = LayerGroup::elsewhere(2, 3).window(4).raw().unwrap();
+    assert_eq!((raw.layers, raw.block_bytes, raw.window, raw.kv_heads), (2, 3, 4, 0));
+}
+
 fn check_group(raw: &sys::pkv_layer_group) {
     check(
         raw,
         "layers: 2, layer_indices: 0x_, query_heads: 3, kv_heads: 4, key_dim: 5, value_dim: 6, \
          dtype: INT8, value_dtype: INT4, window: 7, sinks: 8, latent: 1, rotation: MATRIX, \
          key_rotation: 0x_, value_rotation: 0x_, state_bytes: 0, checkpoint_tokens: 0, \
-         draft_tokens: 0, blocks: 9",
+         draft_tokens: 0, block_bytes: 0, blocks: 9",
     );
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [1, 0]);
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.key_rotation, 25) }, [10.0; 25]);
@@ -95,7 +101,8 @@ fn of_a_cache() {
              groups_share_memory: 1, blocks: 10, memory_bytes: 11, watermark_blocks: 13, \
              huge_pages: OFF, \
              prefault: 1, reserved: 0, memory_directory: 0x_, threads: 12, isa: SCALAR, \
-             prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_",
+             prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_, \
+             block_io: 0x0",
         );
         // The store is opened with the cache.
         assert_eq!(unsafe { CStr::from_ptr(raw.memory_directory) }.to_bytes(), b"/a/path");

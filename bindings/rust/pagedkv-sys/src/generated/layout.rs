@@ -11,6 +11,7 @@ layout! {
     pkv_allocator 24 8: alloc 0, free 8, user 16;
     pkv_logger 16 8: log 0, user 8;
     pkv_runner 24 8: run 0, user 8, threads 16, reserved 20;
+    pkv_block_io 32 8: struct_size 0, reserved 4, user 8, read 16, write 24;
     pkv_pool_stats 72 8: struct_size 0, block_size 4, blocks 8, free_blocks 16, used_blocks 24,
         used_blocks_peak 32, shared_blocks 40, retired_blocks 48, references 56, filled_slots 64;
     pkv_cache_stats 160 8: struct_size 0, sessions 4, snapshots 8, batches 12,
@@ -18,16 +19,16 @@ layout! {
         evictable_blocks 56, tokens 64, filled_slots 72, used_slots 80, memory_bytes 88,
         copied_blocks 96, commits 104, aborts 112, committed_tokens 120, suspensions 128,
         page_bytes 136, pages 144, free_pages 152;
-    pkv_layer_group 96 8: struct_size 0, layers 4, layer_indices 8, query_heads 16, kv_heads 20,
+    pkv_layer_group 104 8: struct_size 0, layers 4, layer_indices 8, query_heads 16, kv_heads 20,
         key_dim 24, value_dim 28, dtype 32, value_dtype 36, window 40, sinks 44, latent 48,
         rotation 52, key_rotation 56, value_rotation 64, state_bytes 72, checkpoint_tokens 80,
-        draft_tokens 84, blocks 88;
+        draft_tokens 84, block_bytes 88, blocks 96;
     pkv_prefix_config 32 8: struct_size 0, eviction 4, max_pinned_blocks 8, quota_blocks 16,
         kept_events 24, doubling_depth 28;
-    pkv_cache_config 120 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
+    pkv_cache_config 128 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
         block_size 24, groups_share_memory 28, blocks 32, memory_bytes 40, watermark_blocks 48,
         huge_pages 52, prefault 56, reserved 60, memory_directory 64, threads 72, isa 76, prefix 80,
-        store 88, allocator 96, runner 104, logger 112;
+        store 88, allocator 96, runner 104, logger 112, block_io 120;
     pkv_cache_plan 56 8: struct_size 0, group_count 4, bytes_per_token 8, bytes_per_block 16,
         blocks 24, tokens 32, memory_bytes 40, bookkeeping_bytes 48;
     pkv_cache_info 32 4: struct_size 0, storage 4, layout 8, block_size 12, group_count 16,

@@ -152,7 +152,8 @@ c_enum! {
         PAGED = 0,
         /// One growing tensor per session and layer; a fork or a snapshot copies it.
         CONTIGUOUS = 1,
-        /// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED.
+        /// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+        /// block_bytes, the library can still move the blocks.
         NONE = 2,
     }
 }
@@ -396,6 +397,16 @@ c_struct! {
 }
 
 c_struct! {
+    pkv_block_io {
+        struct_size: u32, reserved: u32, user: *mut c_void,
+        read: Option<unsafe extern "C" fn(*mut c_void, u32, usize, *const u32, *const u32, *mut
+            c_void) -> i32>,
+        write: Option<unsafe extern "C" fn(*mut c_void, u32, usize, *const u32, *const c_void) ->
+            i32>,
+    }
+}
+
+c_struct! {
     /// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
     /// used_blocks + retired_blocks.
     pkv_pool_stats {
@@ -482,7 +493,7 @@ c_struct! {
         key_dim: u32, value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, window: u32,
         sinks: u32, latent: u32, rotation: pkv_rotation, key_rotation: *const f32,
         value_rotation: *const f32, state_bytes: u64, checkpoint_tokens: u32, draft_tokens: u32,
-        blocks: u64,
+        block_bytes: u64, blocks: u64,
     }
 }
 
@@ -501,6 +512,7 @@ c_struct! {
         reserved: u32, memory_directory: *const c_char, threads: u32, isa: pkv_isa,
         prefix: *const pkv_prefix_config, store: *const pkv_store_config,
         allocator: *const pkv_allocator, runner: *const pkv_runner, logger: *const pkv_logger,
+        block_io: *const pkv_block_io,
     }
 }
 
@@ -511,9 +523,10 @@ c_struct! {
         struct_size: u32,
         /// The number of groups that these sizes cover.
         group_count: u32,
-        /// K and V of one token in all layers; states have none.
+        /// K and V of one token in all layers; states have none. With block_bytes: its part of a
+        /// block, rounded up.
         bytes_per_token: u64,
-        /// K and V of block_size tokens, or one state of each layer.
+        /// K and V of block_size tokens, or one state of each layer, or block_bytes.
         bytes_per_block: u64,
         /// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
         /// memory.
@@ -521,7 +534,7 @@ c_struct! {
         /// Tokens that fit: the lowest number of any group without a window or states. If there is
         /// no such group, the lowest of all groups.
         tokens: u64,
-        /// Bytes of all K and V memory.
+        /// Bytes of all K and V memory; of block_bytes, the engine's.
         memory_bytes: u64,
         /// Bytes of the pools' own tables.
         bookkeeping_bytes: u64,

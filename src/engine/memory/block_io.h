@@ -1,0 +1,40 @@
+// Copies between the memory of the library and blocks that only the engine can reach: those of
+// opaque groups (group.h). The caller's hooks do that and may take as long as a device does, so no
+// lock may be held meanwhile.
+#pragma once
+
+#include <span>
+
+#include "base/count.h"
+#include "engine/memory/group.h"
+
+namespace pkv::memory {
+
+class BlockIo {
+ public:
+  // The memory outlives the object.
+  BlockIo(const pkv_block_io& hooks, HookMemory& memory) : hooks_(hooks), memory_(memory) {}
+
+  struct Copy {
+    uint32_t id;
+    uint32_t tokens;       // that the block holds; not for write()
+    unsigned char* bytes;  // in the library's memory, as many as a block of the group has
+  };
+  // Copy blocks of a group to or from the library's memory, in one call of a hook. Throw IO if it
+  // fails, bad_alloc.
+  void read(uint32_t index, const Group& group, std::span<const Copy> copies);
+  void write(uint32_t index, const Group& group, std::span<const Copy> copies);
+
+  // Returns how many calls of the hooks failed.
+  uint64_t failures() const { return failures_; }
+
+ private:
+  template <class Call>
+  void call(const char* name, uint32_t index, size_t n, const Call& hook);
+
+  const pkv_block_io hooks_;
+  HookMemory& memory_;
+  Count failures_;
+};
+
+}  // namespace pkv::memory
