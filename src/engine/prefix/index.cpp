@@ -232,6 +232,32 @@ std::unique_ptr<Image> Index::freeze() {
   return std::make_unique<Image>(data_);
 }
 
+// Blocks that the index no longer has, but that are not gone, are referenced by the caller of
+// Image::mark_referenced().
+Index::Loan Index::lend(Image& image, size_t group, std::span<const uint32_t> ids) {
+  Loan loan(*data_.groups[group], ids.size());
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < ids.size(); i++) {
+    if (!image.read(group, ids[i], [] {})) continue;
+    if (const auto [node, position] = data_.blocks.place_of(group, ids[i]); node != nullptr) {
+      const memory::Block block = node->blocks_at(position)[group];
+      if (data_.groups[group]->pool.retain(block) != PKV_OK) continue;
+      loan.blocks_.push_back(block);
+      data_.blocks.share(group, block);
+    }
+    loan.available_[i] = true;
+  }
+  // A short use of its node lists a block as shared, since more than the index references it.
+  const Node* last = nullptr;
+  for (const memory::Block block : loan.blocks_) {
+    Node& node = *data_.blocks.place_of(group, memory::block_id(block)).node;
+    if (std::exchange(last, &node) == &node) continue;
+    uses_.attach(node);
+    uses_.detach(node, false);
+  }
+  return loan;
+}
+
 void Index::validate(std::span<std::vector<uint64_t>> references) {
   const std::lock_guard lock(mutex_);
   uses_.review();

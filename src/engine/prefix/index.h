@@ -131,6 +131,25 @@ class Index {
   // it as gone. Throws bad_alloc.
   std::unique_ptr<Image> freeze();
 
+  // References to cached blocks of one group. While they last, the blocks are not evicted, and a
+  // step that would write into one copies it first.
+  class Loan {
+   public:
+    Loan(memory::Group& group, size_t n) : group_(&group), available_(n) { blocks_.reserve(n); }
+    Loan(Loan&&) noexcept = default;
+    ~Loan() { group_->pool.release_table(blocks_); }
+    // Returns whether the i-th block still has the bytes that it was lent for.
+    bool available(size_t i) const { return available_[i]; }
+
+   private:
+    friend class Index;
+    memory::Group* group_;
+    std::vector<bool> available_;
+    std::vector<memory::Block> blocks_;
+  };
+  // Lends those blocks of an image that are not gone. Throws bad_alloc.
+  Loan lend(Image& image, size_t group, std::span<const uint32_t> ids);
+
   // Checks the equations of the index, and adds the references that it holds by group and id.
   // Throws INTERNAL.
   void validate(std::span<std::vector<uint64_t>> references);
