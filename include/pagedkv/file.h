@@ -2,8 +2,8 @@
  * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
  * The loading cache may be in another process and have a different block size, layout or
- * instruction set; storage PAGED and CONTIGUOUS load each other's files. (States need the same
- * block size. With a different block size, the first token that a window still holds must be the
+ * instruction set; storage PAGED and CONTIGUOUS load each other's files. (States, and blocks of
+ * block_bytes, need the same block size. With a different block size, the first token that a window still holds must be the
  * first of a block, and dropped tokens must fill whole blocks.) If both caches store F32, F16 or
  * BF16, a load converts between these types; other types must be the same and come back bit for
  * bit. Blocks that sessions share are written once, and shared again after loading.
@@ -15,8 +15,8 @@
  *
  * Threads: every function may be called from any thread. A save first takes snapshots; then other
  * threads may use the sessions while it writes. (With storage CONTIGUOUS they can only read them
- * until the call returns; writers get PKV_BUSY.) Only the calling thread waits for the stream: a
- * pipe that nobody reads delays no step of the cache.
+ * until the call returns; writers get PKV_BUSY.) Only the calling thread waits for the stream and
+ * for block_io: a pipe that nobody reads delays no step of the cache.
  */
 #ifndef PAGEDKV_FILE_H
 #define PAGEDKV_FILE_H
@@ -129,7 +129,8 @@ typedef struct pkv_file_item {
  * Saves sessions, snapshots and, if the config says so, the prefix index of a cache. Saved are
  *
  * - token ids, also those that suspended sessions remember,
- * - K and V as stored, unless storage is NONE; of a group with a window, what it still has,
+ * - K and V as stored; of a group with a window, what it still has; of groups with block_bytes, what
+ *   block_io reads; nothing with storage NONE and no block_bytes,
  * - priorities, uses of the prefix index, retentions and salts.
  *
  * Reserved blocks and return hints are not saved. The blocks of the items are held until the call
@@ -195,7 +196,7 @@ typedef struct pkv_file_info {
   uint32_t block_size;     /**< Tokens per block of the cache that was saved. */
   uint32_t group_count;    /**< Layer groups. */
   uint32_t layers;         /**< Layers over all groups. */
-  uint32_t has_kv;         /**< 0: saved with storage NONE. */
+  uint32_t has_kv;         /**< 0: saved with storage NONE, without block_bytes. */
   uint32_t authenticated;  /**< 1: saved with a key, so encrypted and authenticated. */
   uint32_t fingerprint_size;     /**< Bytes of the fingerprint; 0: the file has none. */
   unsigned char fingerprint[64]; /**< The fingerprint. */

@@ -109,6 +109,10 @@ class EngineMemory {
     waiting_ -= waited;
   }
 
+  static bool is_zero(const unsigned char* bytes) {
+    return std::all_of(bytes, bytes + block_bytes, [](unsigned char b) { return b == 0; });
+  }
+
   int32_t fail_or(uint64_t call, int32_t done) const {
     return result != 0 && call >= fails_at ? result.load() : done;
   }
@@ -126,7 +130,7 @@ class EngineMemory {
     auto* bytes = static_cast<unsigned char*>(to);
     for (size_t i = 0; i < n; i++, bytes += block_bytes) {
       EXPECT_LE(tokens[i], block_size);
-      EXPECT_TRUE(std::all_of(bytes, bytes + block_bytes, [](unsigned char b) { return b == 0; }));
+      EXPECT_TRUE(is_zero(bytes));
       std::memcpy(bytes, &slabs_[group][ids[i] * block_size], tokens[i] * sizeof(uint64_t));
       std::memcpy(bytes + block_bytes - sizeof end, end, sizeof end);
       flights_[group][ids[i]].readers--;
@@ -147,7 +151,9 @@ class EngineMemory {
     wait_while(lock, writes_held_);
     const auto* bytes = static_cast<const unsigned char*>(from);
     for (size_t i = 0; i < n; i++, bytes += block_bytes) {
-      EXPECT_EQ(0, std::memcmp(bytes + block_bytes - sizeof end, end, sizeof end));
+      // A file has zeros where the prefix index lost a block before it was read.
+      EXPECT_TRUE(std::memcmp(bytes + block_bytes - sizeof end, end, sizeof end) == 0 ||
+                  is_zero(bytes));
       std::memcpy(&slabs_[group][ids[i] * block_size], bytes, block_size * sizeof(uint64_t));
       flights_[group][ids[i]].written = false;
     }

@@ -27,6 +27,8 @@ struct PrefixSetup {
   uint64_t quota_blocks = 0;
   bool tier = false;    // A store lies behind the cache.
   bool shared = false;  // The groups share the memory of all blocks.
+  // Only the engine can read the blocks of the groups from this one on.
+  uint32_t elsewhere_from = 2;
 };
 
 inline constexpr PrefixSetup prefix_setups[] = {
@@ -41,9 +43,14 @@ inline constexpr PrefixSetup prefix_setups[] = {
     {"shared_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 26, 0, false,
      true},
     {"shared_tier_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 24, 26, 12, true,
-     true}};
+     true},
+    {"elsewhere", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 22, 0, false, false,
+     0},
+    {"elsewhere_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 30, 0, false,
+     false, 0},
+    {"mixed", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24, 0, false, false, 1}};
 
-inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
+inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, EngineMemory& engine) {
   auto prefix = made<pkv_prefix_config>({.eviction = setup.eviction,
                                          .max_pinned_blocks = 6,
                                          .quota_blocks = setup.quota_blocks,
@@ -57,6 +64,10 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
   groups[1].window = setup.window;
   // Pages then have three blocks of the first group.
   if (setup.shared) groups[1].layers = 3;
+  for (uint32_t g = setup.elsewhere_from; g < 2; g++)
+    groups[g] = made<pkv_layer_group>({.layers = 1,
+                                       .window = groups[g].window,
+                                       .block_bytes = EngineMemory::block_bytes});
   auto config = made<pkv_cache_config>({.group_count = 2,
                                         .groups = groups,
                                         .storage = setup.storage,
@@ -66,6 +77,7 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
                                         .prefix = &prefix});
   auto behind = made<pkv_store_config>({.store = &store});
   if (setup.tier) config.store = &behind;
+  if (setup.elsewhere_from < 2) config.block_io = engine.hooks();
   if (setup.shared) share_memory(config);
   return create(config);
 }
@@ -73,11 +85,11 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store) {
 // A cache of a setup, and the store that it may have.
 struct PrefixWorld {
   explicit PrefixWorld(const PrefixSetup& chosen)
-      : setup(chosen), cache(create_with_prefix(chosen, store.table())) {}
+      : setup(chosen), cache(create_with_prefix(chosen, store.table(), engine)) {}
   const PrefixSetup& setup;
   MemoryStore store;
+  EngineMemory engine{2, setup.blocks};  // of groups that the library keeps no rows of
   Cache cache;
-  EngineMemory engine{2, setup.blocks};  // with storage NONE
 };
 
 class PrefixPlay {
@@ -228,14 +240,15 @@ class PrefixPlay {
   }
 
   void write(pkv_batch batch, const Text& text, char salt, uint64_t from) {
-    for (uint32_t layer = 0; layer < layers() && !ids_only(); layer++) {
+    for (uint32_t layer = 0; layer < layers(); layer++) {
+      if (of_engine(std::min(layer, 1u))) continue;
       Rows k = rows(text, salt, layer, from), v = rows(text, salt, layer + layers(), from);
       cache_test::write(batch, layer, k, v);
     }
     std::vector<uint64_t> marks = hashes(text, salt, 0);
     marks.erase(marks.begin(), marks.begin() + static_cast<int64_t>(from));
-    for (uint32_t group = 0; group < 2 && ids_only(); group++)
-      engine_.write(batch, group, 1, marks);
+    for (uint32_t group = 0; group < 2; group++)
+      if (of_engine(group)) engine_.write(batch, group, 1, marks);
   }
 
   void trim(size_t t) {
@@ -377,10 +390,12 @@ class PrefixPlay {
     PrefixSetup larger = setup_;
     larger.blocks = 512;
     larger.tier = false;
-    const Cache other = create_with_prefix(larger, store_.table());
+    EngineMemory engine(2, larger.blocks);
+    const Cache other = create_with_prefix(larger, store_.table(), engine);
     const std::vector<Session> loaded = store::load(other, file, &config);
     ASSERT_EQ(talks_.size(), loaded.size());
-    for (size_t i = 0; i < loaded.size(); i++) compare(talks_[i], loaded[i]);
+    for (size_t i = 0; i < loaded.size(); i++)
+      compare(talks_[i], loaded[i], setup_.elsewhere_from < 2 ? &engine : nullptr);
     CHECK(pkv_cache_validate(other));
   }
 
@@ -474,29 +489,32 @@ class PrefixPlay {
   }
 
   void compare(const Talk& talk) {
-    compare(talk, talk.session);
-    for (uint32_t group = 0; group < 2 && ids_only() && !talk.forgetful(); group++)
-      compare_slots(talk, group);
+    compare(talk, talk.session, &engine_);
   }
 
-  void compare_slots(const Talk& talk, uint32_t group) {
+  void compare_slots(const Talk& talk, pkv_session session, const EngineMemory& engine,
+                     uint32_t group) {
     const size_t length = talk.text.size(), window = group == 0 ? 0 : setup_.window;
-    const std::vector<int64_t> slots = slots_of(talk.session, length, group);
+    const std::vector<int64_t> slots = slots_of(session, length, group);
     const std::vector<uint64_t> marks = hashes(talk.text, talk.salt, 0);
     for (size_t i = 0; i < length; i++) {
       ASSERT_TRUE(slots[i] >= 0 || (window != 0 && i + window <= length)) << "token " << i;
-      ASSERT_TRUE(slots[i] < 0 || engine_.at(group, slots[i]) == marks[i])
+      ASSERT_TRUE(slots[i] < 0 || engine.at(group, slots[i]) == marks[i])
           << "token " << i << " of " << length << ", group " << group;
     }
   }
 
-  void compare(const Talk& talk, pkv_session session) {
+  // `engine` has what the library does not, unless it is NULL.
+  void compare(const Talk& talk, pkv_session session, const EngineMemory* engine) {
     ASSERT_EQ(talk.text.size(), length_of(session));
     Text ids(talk.text.size());
     CHECK(pkv_session_get_tokens(session, 0, ids.size(), ids.data()));
     ASSERT_EQ(talk.text, ids);
-    if (ids_only() || talk.forgetful()) return;
-    const uint32_t layer = static_cast<uint32_t>(random_.below(layers()));
+    if (talk.forgetful()) return;
+    for (uint32_t group = 0; group < 2 && engine != nullptr; group++)
+      if (of_engine(group)) compare_slots(talk, session, *engine, group);
+    if (of_engine(0)) return;
+    const auto layer = static_cast<uint32_t>(random_.below(of_engine(1) ? 1 : layers()));
     const size_t seen = setup_.window == 0 || layer == 0
                             ? talk.text.size()
                             : std::min<size_t>(talk.text.size(), setup_.window - 1);
@@ -509,7 +527,9 @@ class PrefixPlay {
   }
 
   uint32_t layers() const { return setup_.shared ? 4 : 2; }
-  bool ids_only() const { return setup_.storage == PKV_STORAGE_NONE; }
+  bool of_engine(uint32_t group) const {
+    return setup_.storage == PKV_STORAGE_NONE || group >= setup_.elsewhere_from;
+  }
 
   // Returns a hash for each token of a text, of all tokens up to it.
   static std::vector<uint64_t> hashes(const Text& text, char salt, uint32_t layer) {

@@ -23,7 +23,7 @@ struct Place {
 inline constexpr Place in_file{PKV_STORAGE_PAGED, "/dev/shm/././././././././."};
 inline constexpr Place elsewhere{PKV_STORAGE_NONE, nullptr, true};
 inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_CONTIGUOUS,
-                                   PKV_STORAGE_NONE};
+                                   PKV_STORAGE_NONE, elsewhere};
 std::string name_of(const Place& place);
 
 // The hooks of a device that forgets all that is written to it.

@@ -19,6 +19,8 @@ constexpr std::array<unsigned char, 8> magic = {0x89, 'P', 'K', 'V', '\r', '\n',
 constexpr uint32_t flag_encrypted = 1;
 // Tables are padded to this, so that the tiles after them are aligned for vector instructions.
 constexpr size_t table_alignment = 64;
+// Stands for the KV heads of an opaque group, after whose numbers are the bytes of a block.
+constexpr uint32_t opaque_heads = UINT32_MAX;
 
 }  // namespace
 
@@ -118,13 +120,15 @@ uint64_t Tables::kv_bytes() const {
 void put_group(ByteWriter& out, const SavedGroup& group) {
   const memory::Shape& shape = group.shape;
   const memory::Rotations& rotations = shape.rotations;
+  const bool opaque = shape.block_bytes != 0;
   for (const uint32_t number :
-       {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
+       {shape.layers, opaque ? opaque_heads : shape.kv_heads, shape.key_dim, shape.value_dim,
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
         shape.sinks, uint32_t{shape.latent}, static_cast<uint32_t>(rotations.kind)})
     out.put(number);
   out.put(rotations.matrices ? rotations.matrices->digest : std::array<uint64_t, 2>{},
           shape.state_bytes);
+  if (opaque) out.put(shape.block_bytes);
   out.put_all(group.layers);
 }
 
@@ -183,14 +187,27 @@ memory::Rotations get_rotation(ByteReader& in, uint32_t last_kind) {
   return {kind, nullptr};
 }
 
-// All numbers between the heads and the states are 0 in a group of states.
+// Reads the bytes of a block of an opaque group, which have room for its states.
+void get_block_bytes(ByteReader& in, memory::Shape& shape) {
+  constexpr uint64_t most = uint64_t{1} << 40;
+  shape.block_bytes = in.get<uint64_t>();
+  if (shape.block_bytes == 0 || shape.block_bytes > most ||
+      shape.state_bytes > shape.block_bytes / shape.layers ||
+      (shape.state_bytes != 0 && (shape.window | shape.sinks) != 0))
+    fail(PKV_CORRUPT, "a group of the file has blocks of %llu bytes and states of %llu",
+         llu(shape.block_bytes), llu(shape.state_bytes));
+}
+
+// All numbers between the heads and the states are 0 in a group of states, and in an opaque one all
+// but window and sinks.
 SavedGroup get_group(ByteReader& in) {
   memory::Shape shape{};
   shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
   shape.kv_heads = in.get<uint32_t>();
-  const bool states = shape.kv_heads == 0;
+  const bool opaque = shape.kv_heads == opaque_heads, rows = !opaque && shape.kv_heads != 0;
+  if (opaque) shape.kv_heads = 0;
   const auto get = [&](uint32_t min, uint32_t max, const char* what) {
-    return states ? get_limited(in, 0, 0, what) : get_limited(in, min, max, what);
+    return rows ? get_limited(in, min, max, what) : get_limited(in, 0, 0, what);
   };
   const auto get_dtype = [&] {
     return static_cast<pkv_dtype>(get(PKV_F32, kernels::last_dtype, "a dtype"));
@@ -199,14 +216,17 @@ SavedGroup get_group(ByteReader& in) {
   shape.value_dim = get(16, kernels::max_dim, "the value dim");
   shape.dtype = get_dtype();
   shape.value_dtype = get_dtype();
-  shape.window = get(0, UINT32_MAX, "the window");
-  shape.sinks = get(0, UINT32_MAX, "the sinks");
+  const uint32_t longest = rows || opaque ? UINT32_MAX : 0;
+  shape.window = get_limited(in, 0, longest, "the window");
+  shape.sinks = get_limited(in, 0, longest, "the sinks");
   shape.latent = get(0, 1, "latent") != 0;
-  shape.rotations = get_rotation(in, states ? 0 : kernels::last_rotation);
+  shape.rotations = get_rotation(in, rows ? kernels::last_rotation : 0);
   shape.state_bytes = in.get<uint64_t>();
-  if ((shape.state_bytes != 0) != states)
-    fail(PKV_CORRUPT, "a group of the file has %s heads %s states", states ? "neither" : "both",
-         states ? "nor" : "and");
+  if (opaque)
+    get_block_bytes(in, shape);
+  else if ((shape.state_bytes != 0) == rows)
+    fail(PKV_CORRUPT, "a group of the file has %s heads %s states", rows ? "both" : "neither",
+         rows ? "and" : "nor");
   SavedGroup group{shape, {}};
   in.read_all(group.layers, shape.layers);
   return group;

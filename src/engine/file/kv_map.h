@@ -10,7 +10,7 @@
 
 namespace pkv::file {
 
-// K and V of up to 16 tokens in one layer, all heads; or a state of one layer.
+// K and V of up to 16 tokens in one layer, all heads; or a state of one layer; or an opaque block.
 struct SavedTile {
   uint32_t chain;
   size_t group;
@@ -28,10 +28,11 @@ class KvMap {
       for (size_t g = 0; g < tables.groups.size(); g++) {
         const memory::Shape& shape = tables.groups[g].shape;
         if (!tables.has_kv || tables.chains[c].has_kv[g] == 0) continue;
+        const uint32_t layers = saved_tile_layers(shape);
         const uint64_t tokens = saved_tile_tokens(shape, tables.block_size),
-                       tiles = ceil_div(tables.chains[c].tokens.size(), tokens) * shape.layers;
+                       tiles = ceil_div(tables.chains[c].tokens.size(), tokens) * layers;
         const auto bytes = static_cast<size_t>(saved_layer_bytes(shape));
-        sections_.push_back({c, g, shape.layers, offset, bytes, tiles, tokens});
+        sections_.push_back({c, g, layers, offset, bytes, tiles, tokens});
         offset = sections_.back().end();
         max_tile_bytes_ = std::max(max_tile_bytes_, bytes);
       }

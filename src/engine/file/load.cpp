@@ -57,6 +57,10 @@ class Loader {
   void read_kv(std::span<const Content> contents);
   void copy_from_parent(uint32_t c, size_t g);
   void load(const SavedTile& tile, const unsigned char* from, std::span<const Content> contents);
+  void load_opaque(const KvMap& map, uint64_t begin, uint64_t end, const unsigned char* bytes);
+  const unsigned char* bytes_of(const SavedTile& tile, uint64_t begin, const unsigned char* bytes) {
+    return bytes + static_cast<std::ptrdiff_t>(tile.offset - begin);
+  }
 
   memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
 
@@ -164,9 +168,12 @@ void Loader::read_kv(std::span<const Content> contents) {
           std::memcpy(reinterpret_cast<unsigned char*>(lengths.data()) + (first - kv_bytes),
                       bytes + (first - begin), end - first);
         map.for_each_ending_in(begin, end, [&](const SavedTile& tile) {
-          if (plan_.needed(tile.chain))
-            load(tile, bytes + static_cast<std::ptrdiff_t>(tile.offset - begin), contents);
+          if (plan_.needed(tile.chain) && !group(tile.group).opaque())
+            load(tile, bytes_of(tile, begin, bytes), contents);
         });
+      },
+      [&](uint64_t begin, uint64_t end, const unsigned char* bytes) {
+        load_opaque(map, begin, end, bytes);
       });
   plan_.set_saved_tokens(lengths);
   // A chain comes after its parent, so the parent's blocks are complete.
@@ -199,6 +206,21 @@ void Loader::load(const SavedTile& tile, const unsigned char* from,
     load_tile(cache_.kernels(), {&group(tile.group), {}, table.tensors()}, tile.layer, position,
               tokens(end), saved, from);
   }
+}
+
+// Passes the opaque blocks that end in (begin, end] to the engine, and waits for its hook.
+void Loader::load_opaque(const KvMap& map, uint64_t begin, uint64_t end,
+                         const unsigned char* bytes) {
+  if (cache_.block_io() == nullptr) return;
+  std::vector<std::vector<memory::BlockIo::Copy>> copies(groups_);
+  map.for_each_ending_in(begin, end, [&](const SavedTile& tile) {
+    if (!plan_.needed(tile.chain) || !group(tile.group).opaque()) return;
+    const uint32_t id = plan_.segment(tile.chain, tile.group).ids[tile.first / block_size_];
+    if (id != PKV_NO_BLOCK)
+      copies[tile.group].push_back({id, 0, const_cast<unsigned char*>(  // only read
+                                               bytes_of(tile, begin, bytes))});
+  });
+  for (uint32_t g = 0; g < groups_; g++) cache_.block_io()->write(g, group(g), copies[g]);
 }
 
 // Copies the end of the parent chain into the block in which this chain begins.

@@ -26,7 +26,7 @@ void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
 }
 
 void check_model(const CacheConfig& config, const Tables& tables) {
-  if (tables.has_kv != (config.storage != PKV_STORAGE_NONE))
+  if (tables.has_kv != config.has_bytes())
     fail(PKV_MISMATCH, tables.has_kv
                            ? "the file has keys and values, but storage NONE keeps none"
                            : "the file was saved with storage NONE, without keys and values");
@@ -46,7 +46,9 @@ void check_model(const CacheConfig& config, const Tables& tables) {
     if (!(file.rotations == own.rotations))
       fail(PKV_MISMATCH, "group %zu: the file was saved with other matrices of rotation", g);
     check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");
-    if (own.state_bytes != 0) check_same(tables.block_size, config.block_size, g, "blocks of");
+    check_same(file.block_bytes, own.block_bytes, g, "bytes of a block:");
+    if (own.state_bytes != 0 || own.block_bytes != 0)
+      check_same(tables.block_size, config.block_size, g, "blocks of");
     if (tables.groups[g].layers != config.groups[g].layer_indices)
       fail(PKV_MISMATCH, "group %zu: the file has other layers of the model than the cache", g);
     if (!convertible(file, own))
@@ -81,7 +83,6 @@ const std::string& salt_of(const Tables& tables, uint32_t number) {
 }  // namespace
 
 void check_fits(const Cache& cache, const OpenedFile& file, const Options& options) {
-  if (cache.config().block_io) fail(PKV_UNSUPPORTED, "load: the cache has groups with block_bytes");
   file.check_fingerprint(options.fingerprint);
   check_model(cache.config(), file.tables);
   if (!file.reader.header().encrypted && !options.trust_salts && cache.prefix() != nullptr)

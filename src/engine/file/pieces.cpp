@@ -125,7 +125,8 @@ void FileReader::fill(Window& window, uint64_t begin) {
 
 // Three windows rotate: this thread fills one, while workers open (check and decrypt) the one
 // before and consume the one before that.
-void FileReader::read_rest(Workers& workers, size_t lookback, const Consume& consume) {
+void FileReader::read_rest(Workers& workers, size_t lookback, const Consume& consume,
+                           const Consume& consume_here) {
   const size_t room = static_cast<size_t>(
       std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
   Window filling(lookback, room), opening(lookback, room), consuming(lookback, room);
@@ -144,6 +145,8 @@ void FileReader::read_rest(Workers& workers, size_t lookback, const Consume& con
     };
     BackgroundTasks tasks(workers, opening.pieces() + consuming.pieces(), task);
     fill(filling, end);
+    if (consume_here)
+      consume_here(consuming.begin, consuming.begin + consuming.size, consuming.data());
     tasks.finish();
     opening.copy_lookback_from(consuming);
     std::swap(consuming, opening);
@@ -199,7 +202,8 @@ void FileWriter::write(Window& window) {
 
 // Three windows rotate: workers fill one and seal the one before, while this thread writes the one
 // before that.
-void FileWriter::write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put) {
+void FileWriter::write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put,
+                       const Put& put_here) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_)) + overrun;
   Window filling(room), sealing(room), writing(room);
   sink_.write(header_.data(), header_.size());
@@ -217,6 +221,7 @@ void FileWriter::write(Workers& workers, uint64_t parallel_bytes, size_t overrun
       put(begin + first, begin + first + n, filling.bytes.data() + first);
     };
     BackgroundTasks tasks(workers, seals + ceil_div(parallel, piece_bytes), task);
+    if (put_here && parallel > 0) put_here(begin, begin + parallel, filling.bytes.data());
     write(writing);
     tasks.finish();
     if (parallel < filling.size)

@@ -30,9 +30,11 @@ class FileReader {
   // Reads the rest and calls consume(begin, end, bytes) for every range [begin, end) of it, from
   // many threads and in no order. The `lookback` bytes before `bytes` can be read, too, except
   // those before the beginning of the rest. Throws CORRUPT if something is not what was written,
-  // and IO; then nothing that was consumed may be used.
+  // and IO; then nothing that was consumed may be used. consume_here, if given, is called in the
+  // same way, but by the calling thread and in order, so it may wait for something.
   using Consume = std::function<void(uint64_t begin, uint64_t end, const unsigned char* bytes)>;
-  void read_rest(Workers& workers, size_t lookback, const Consume& consume);
+  void read_rest(Workers& workers, size_t lookback, const Consume& consume,
+                 const Consume& consume_here = {});
 
  private:
   // Where a piece belongs, and its tag.
@@ -64,8 +66,11 @@ class FileWriter {
   // write up to `overrun` bytes beyond the end. Many threads call it, in no order, for the first
   // parallel_bytes of the body. Then the writing thread calls it, in order, for the rest.
   using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
-  // Writes the header and the body. Throws bad_alloc before the first byte is written, or IO.
-  void write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put);
+  // Writes the header and the body. put_here, if given, is called for the first parallel_bytes, too,
+  // by the writing thread and in order, so it may wait for something; it and put write different
+  // bytes. Throws bad_alloc before the first byte is written, IO, and what put_here throws.
+  void write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put,
+             const Put& put_here = {});
 
  private:
   struct Window;

@@ -118,7 +118,7 @@ void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts
 Tables describe_cache(const CacheConfig& config, const Options& options) {
   Tables tables;
   tables.block_size = config.block_size;
-  tables.has_kv = config.storage != PKV_STORAGE_NONE;
+  tables.has_kv = config.has_bytes();
   tables.fingerprint.assign(options.fingerprint.begin(), options.fingerprint.end());
   tables.groups = saved_groups(config);
   return tables;
@@ -184,20 +184,24 @@ void check_tables(const Cache& cache, std::span<const unsigned char> encoded) {
 }
 
 // Passes a file on. In debug builds it also keeps all bytes, and reads them before it commits. A
-// buffer gets them only then, since a save that fails must leave it as it was.
+// save that fails must leave a buffer as it was, so a buffer gets a file only at its end if that
+// may happen: in debug builds, and if the engine is asked for blocks.
 class CheckedSink final : public Sink {
  public:
-  CheckedSink(Sink& to, const Options& options, Workers& workers)
-      : to_(to), options_(options), workers_(workers) {}
+  CheckedSink(Sink& to, const Options& options, Cache& cache)
+      : to_(to),
+        options_(options),
+        workers_(cache.workers()),
+        delays_(to.writes_to_memory() && (debug || cache.block_io() != nullptr)) {}
   void write(const void* from, size_t n) override {
-    if (!debug || !to_.writes_to_memory()) to_.write(from, n);
+    if (!delays_) to_.write(from, n);
     const auto* const bytes = static_cast<const unsigned char*>(from);
-    if (debug) written_.insert(written_.end(), bytes, bytes + n);
+    if (debug || delays_) written_.insert(written_.end(), bytes, bytes + n);
   }
   // Throws INTERNAL with the sentence of a reader.
   void commit() override {
     if (debug) expect_to_work([&] { read_all(); });
-    if (debug && to_.writes_to_memory()) to_.write(written_.data(), written_.size());
+    if (delays_) to_.write(written_.data(), written_.size());
     to_.commit();
   }
 
@@ -215,7 +219,8 @@ class CheckedSink final : public Sink {
   Sink& to_;
   const Options& options_;
   Workers& workers_;
-  std::vector<unsigned char> written_;  // in debug builds
+  const bool delays_;
+  std::vector<unsigned char> written_;  // in debug builds, or if it is written later
 };
 
 // The body of a file: its sizes and tables, its keys and values, and the lengths of its chains.
@@ -238,8 +243,8 @@ class Body {
   size_t max_tile_bytes() const { return map_.max_tile_bytes(); }
   uint64_t kv_end() const { return kv_end_; }
 
-  // Writes everything that begins in [begin, end) of the body. Many threads may call it, but for
-  // the lengths one thread, when all keys and values have been put.
+  // Writes everything that begins in [begin, end) of the body, except opaque blocks. Many threads
+  // may call it, but for the lengths one thread, when all keys and values have been put.
   void put(uint64_t begin, uint64_t end, unsigned char* to) {
     if (begin >= kv_end_) return put_lengths(begin - kv_end_, end - kv_end_, to);
     if (begin < encoded_.size()) {
@@ -249,22 +254,67 @@ class Body {
     }
     if (begin == end) return;
     begin -= encoded_.size(), end -= encoded_.size();
-    map_.for_each_beginning_in(
-        begin, end, [&](const SavedTile& tile) { put(tile, to + (tile.offset - begin)); });
+    map_.for_each_beginning_in(begin, end, [&](const SavedTile& tile) {
+      if (!group(tile).opaque()) put(tile, to + (tile.offset - begin));
+    });
+  }
+
+  // Writes the opaque blocks that begin in [begin, end) of the keys and values, and waits for the
+  // engine's hook. Blocks of the index are lent meanwhile. Throws IO, bad_alloc.
+  void put_opaque(uint64_t begin, uint64_t end, unsigned char* to) {
+    if (cache_.block_io() == nullptr || end <= encoded_.size()) return;
+    to += std::max<uint64_t>(begin, encoded_.size()) - begin;
+    begin = std::max<uint64_t>(begin, encoded_.size()) - encoded_.size(), end -= encoded_.size();
+    std::vector<std::vector<SavedTile>> tiles(cache_.groups().size());
+    map_.for_each_beginning_in(begin, end, [&](const SavedTile& tile) {
+      if (group(tile).opaque()) tiles[tile.group].push_back(tile);
+    });
+    for (const std::vector<SavedTile>& of_group : tiles)
+      if (!of_group.empty()) put_opaque(of_group, to - begin);
   }
 
  private:
+  const memory::Group& group(const SavedTile& tile) const { return *cache_.groups()[tile.group]; }
+
+  uint32_t tokens_of(const SavedTile& tile, uint64_t most) const {
+    return static_cast<uint32_t>(
+        std::min<uint64_t>(most, tables_.chains[tile.chain].tokens.size() - tile.first));
+  }
+
+  // Does this for tiles of one group. `kv` is where the first of all tiles would be.
+  void put_opaque(std::span<const SavedTile> tiles, unsigned char* kv) {
+    const size_t g = tiles[0].group;
+    const memory::Group& of = group(tiles[0]);
+    std::vector<uint32_t> ids;
+    for (const SavedTile& tile : tiles)
+      ids.push_back(builder_.run(tile.chain, g).ids[tile.first / of.block_size]);
+    std::optional<prefix::Index::Loan> loan;
+    if (image_ != nullptr) loan.emplace(cache_.prefix()->lend(*image_, g, ids));
+    std::vector<memory::BlockIo::Copy> copies;
+    for (size_t i = 0; i < tiles.size(); i++) {
+      unsigned char* const bytes = kv + tiles[i].offset;
+      std::memset(bytes, 0, tiles[i].bytes);
+      if (loan && !loan->available(i))
+        cut_chain(tiles[i]);
+      else
+        copies.push_back({ids[i], tokens_of(tiles[i], of.block_size), bytes});
+    }
+    cache_.block_io()->read(static_cast<uint32_t>(g), of, copies);
+  }
   void put(const SavedTile& tile, unsigned char* to) {
     const Run run = builder_.run(tile.chain, tile.group);
-    const Chain& chain = tables_.chains[tile.chain];
-    const uint64_t position = (run.tensors != nullptr ? chain.start : 0) + tile.first;
-    const auto tokens = static_cast<uint32_t>(
-        std::min<uint64_t>(kernels::tile_tokens, chain.tokens.size() - tile.first));
+    const uint64_t position =
+        (run.tensors != nullptr ? tables_.chains[tile.chain].start : 0) + tile.first;
+    const uint32_t tokens = tokens_of(tile, kernels::tile_tokens);
     const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };
     if (image_ == nullptr) return save();
     if (image_->read(tile.group, run.ids[position / run.group->block_size], save)) return;
-    // The block was evicted meanwhile, so texts of the index end before it.
     std::memset(to, 0, tile.bytes);
+    cut_chain(tile);
+  }
+
+  // Notes that the block of a tile was evicted meanwhile, so texts of the index end before it.
+  void cut_chain(const SavedTile& tile) noexcept {
     uint64_t length = lengths_[tile.chain];
     while (length > tile.first && !lengths_[tile.chain].compare_exchange_weak(length, tile.first)) {
     }
@@ -314,7 +364,6 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
 
 void save(Cache& cache, std::span<const FrozenSequence> items, const Options& options, Sink& sink,
           uint64_t* bytes) {
-  if (cache.config().block_io) fail(PKV_UNSUPPORTED, "save: the cache has groups with block_bytes");
   if (!options.key.empty()) check_ciphers();
   Tables tables = describe_cache(cache.config(), options);
   ChainBuilder builder(cache);
@@ -329,11 +378,15 @@ void save(Cache& cache, std::span<const FrozenSequence> items, const Options& op
   sink.expect(*bytes);
   const std::vector<unsigned char> sizes_encoded = encode(sizes);
   encoded.insert(encoded.begin(), sizes_encoded.begin(), sizes_encoded.end());
-  CheckedSink checked(sink, options, cache.workers());
+  CheckedSink checked(sink, options, cache);
   Body body(cache, tables, encoded, builder, image.get());
   FileWriter(checked, options.key, header)
-      .write(cache.workers(), body.kv_end(), body.max_tile_bytes(),
-             [&](uint64_t begin, uint64_t end, unsigned char* to) { body.put(begin, end, to); });
+      .write(
+          cache.workers(), body.kv_end(), body.max_tile_bytes(),
+          [&](uint64_t begin, uint64_t end, unsigned char* to) { body.put(begin, end, to); },
+          [&](uint64_t begin, uint64_t end, unsigned char* to) {
+            body.put_opaque(begin, end, to);
+          });
   checked.commit();
 }
 

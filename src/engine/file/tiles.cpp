@@ -92,14 +92,21 @@ void convert(const kernels::Table& kernels, const kernels::KvView& from, const k
 }  // namespace
 
 uint64_t saved_tile_tokens(const memory::Shape& shape, uint64_t block_size) {
-  return shape.state_bytes != 0 ? block_size : kernels::tile_tokens;
+  return shape.state_bytes != 0 || shape.block_bytes != 0 ? block_size : kernels::tile_tokens;
+}
+uint32_t saved_tile_layers(const memory::Shape& shape) {
+  return shape.block_bytes != 0 ? 1 : shape.layers;
 }
 uint64_t saved_layer_bytes(const memory::Shape& shape) {
+  if (shape.block_bytes != 0)
+    return checked_mul(ceil_div(shape.block_bytes, memory::storage_alignment),
+                       memory::storage_alignment, "bytes of a block");
   if (shape.state_bytes != 0) return memory::padded_state_bytes(shape);
   return checked_mul(head_bytes(shape), shape.kv_heads, "bytes of a tile");
 }
 uint64_t saved_tile_bytes(const memory::Shape& shape) {
-  return checked_mul(saved_layer_bytes(shape), shape.layers, "bytes of a tile of all layers");
+  return checked_mul(saved_layer_bytes(shape), saved_tile_layers(shape),
+                     "bytes of a tile of all layers");
 }
 
 kernels::KvView Run::view(uint32_t layer) const {

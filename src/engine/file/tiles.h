@@ -1,7 +1,8 @@
 // Copies keys and values between a cache and the tiles of a file or an item. There they are in the
 // order of PKV_LAYOUT_PACKED: for each 16 tokens all layers of a group, for each layer all KV
 // heads. So a tile of a packed cache is copied unchanged, and other layouts and dtypes are
-// converted. A group of states has one tile for each block of tokens and layer: the state.
+// converted. A group of states has one tile for each block of tokens and layer: the state. An opaque
+// group has one for each block: its bytes, which only hooks can copy (memory/block_io.h).
 #pragma once
 
 #include <span>
@@ -14,6 +15,8 @@ namespace pkv::file {
 
 // Returns how many tokens a tile of a group stands for.
 uint64_t saved_tile_tokens(const memory::Shape& shape, uint64_t block_size);
+// Returns how many tiles these tokens have: one for each layer, or one for all.
+uint32_t saved_tile_layers(const memory::Shape& shape);
 // Return the bytes of a tile in one layer, and in all layers of the group. Both throw OVERFLOW.
 uint64_t saved_layer_bytes(const memory::Shape& shape);
 uint64_t saved_tile_bytes(const memory::Shape& shape);
