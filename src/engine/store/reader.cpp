@@ -2,6 +2,7 @@
 #include "engine/store/reader.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/logger.h"
@@ -242,25 +243,44 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   for (uint64_t position = first; position < first + count; position++)
     for (size_t g = 0; g < groups(); g++) counts[g] += is_needed(lookup, position, g);
   Reservation reservation(cache(), counts, cache().config().watermark, "prefetch");
-  for (size_t g = 0; g < groups(); g++) content->tables()[g]->reserve_entries(count);
-  const size_t before = item;
-  for (uint64_t position = first; position < first + count; position++)
-    for (size_t g = 0; g < groups(); g++) {
-      memory::BlockTable& table = *content->tables()[g];
+  Content& fresh = worker_.in_flight().emplace(cache());
+  for (size_t g = 0; g < groups(); g++) {
+    content->tables()[g]->reserve_entries(count);
+    fresh.tables()[g]->reserve_entries(count);
+    for (uint64_t position = first; position < first + count; position++) {
       memory::Block block = memory::no_block;
       if (is_needed(lookup, position, g)) {
         block = reservation.take(g, 1)[0];
         group(g).pool.set_filled(block, block_size());
       }
-      table.append(std::span(&block, 1));
-      if (block == memory::no_block) continue;
-      format_.load(g, table, position, static_cast<const unsigned char*>(items[item].data));
-      read_bytes_ += items[item++].size;
+      fresh.tables()[g]->append(std::span(&block, 1));
     }
-  read_items_ += item - before;
+  }
+  const auto added = std::span(items).subspan(item, std::accumulate(counts.begin(), counts.end(),
+                                                                    uint64_t{0}));
+  fill_blocks(added);
+  item += added.size();
+  read_items_ += added.size();
+  for (const pkv_store_item& each : added) read_bytes_ += each.size;
+  for (size_t g = 0; g < groups(); g++) {
+    const std::span<const memory::Block> blocks = fresh.table(g).blocks();
+    memory::retain_table(group(g), blocks);
+    content->tables()[g]->append(blocks);
+  }
+  worker_.in_flight().reset();
   append(content->tokens(), text.subspan(first * block_size(), count * block_size()));
   cache().prefix()->publish(content->hold(), content->tokens(), content->tables(), true);
   return end == asked;
+}
+
+// Copies items, by position, then group, to the blocks in flight.
+void Reader::fill_blocks(std::span<const pkv_store_item> items) {
+  const Content& fresh = *worker_.in_flight();
+  size_t item = 0;
+  for (size_t i = 0; i < fresh.table(0).blocks().size(); i++)
+    for (size_t g = 0; g < groups(); g++)
+      if (fresh.table(g).blocks()[i] != memory::no_block)
+        format_.load(g, fresh.table(g), i, static_cast<const unsigned char*>(items[item++].data));
 }
 
 }  // namespace pkv::store

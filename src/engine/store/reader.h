@@ -78,6 +78,7 @@ class Reader {
                      uint64_t count, const Items& items);
   bool add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first, uint64_t count,
                   const Items& items, size_t& item);
+  void fill_blocks(std::span<const pkv_store_item> items);
 
   const ItemFormat& format_;
   StoreCalls& store_;

@@ -38,12 +38,14 @@ bool Worker::release() noexcept {
   releasing_.fetch_sub(1, std::memory_order_relaxed);
   const bool any = content_.has_value();
   content_.reset();  // locked, so that freeze() sees every block that is held
+  if (!copying_) in_flight_.reset();
   return any;
 }
 
 std::unique_lock<std::mutex> Worker::freeze(std::vector<const Content*>& contents) {
   std::unique_lock lock(mutex_);
-  if (content_) contents.push_back(&*content_);
+  for (const std::optional<Content>* each : {&content_, &in_flight_})
+    if (*each) contents.push_back(&**each);
   return lock;
 }
 

@@ -1,5 +1,7 @@
 // A thread of the store, and the content that it works on. The thread locks the content for short
-// steps only, so that a thread that lacks blocks can release it between two of them.
+// steps only, so that a thread that lacks blocks can release it between two of them. Blocks in
+// flight, which the engine's hooks copy without the lock, are not released then: they have
+// references of their own.
 #pragma once
 
 #include <atomic>
@@ -28,18 +30,42 @@ class Worker {
   // Empty between two tasks and after release(). Only for the thread itself, while it has the lock.
   std::optional<Content>& content() { return content_; }
 
-  // Releases the content. Returns whether there was one.
+  // The blocks that the thread copies now; under the lock, too.
+  std::optional<Content>& in_flight() { return in_flight_; }
+  // Unlocks a step while copy() runs, which may wait for the engine. Afterwards the content may be
+  // gone, but what is in flight is not.
+  template <class Copy>
+  void unlocked(std::unique_lock<std::mutex>& step, const Copy& copy) {
+    copying_ = true;
+    step.unlock();
+    try {
+      copy();
+    } catch (...) {
+      lock_again(step);
+      throw;
+    }
+    lock_again(step);
+  }
+
+  // Releases the content, and what is in flight unless it is being copied. Returns whether there
+  // was a content.
   bool release() noexcept;
   // Returns whether the calling thread is the worker's.
   bool is_caller() const noexcept {
     return std::this_thread::get_id() == id_.load(std::memory_order_relaxed);
   }
-  // Locks the content for inspect() and appends it to `contents`.
+  // Locks the content for inspect() and appends it, and what is in flight, to `contents`.
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents);
 
  private:
+  void lock_again(std::unique_lock<std::mutex>& step) noexcept {
+    step = lock();
+    copying_ = false;
+  }
+
   std::mutex mutex_;
-  std::optional<Content> content_;
+  std::optional<Content> content_, in_flight_;
+  bool copying_ = false;
   std::atomic<unsigned> releasing_{0};  // the number of threads that wait in release()
   std::vector<unsigned char> buffer_;
   std::thread thread_;
