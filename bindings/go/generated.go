@@ -438,6 +438,10 @@ type CacheStats struct {
 	Pages uint64
 	// Pages of no group now.
 	FreePages uint64
+	// Blocks that it copies now; the library may not give them up.
+	MovingBlocks uint64
+	// Calls of it that failed so far.
+	FailedCopies uint64
 }
 
 func cacheStatsOf(r *raw.CacheStats) CacheStats {
@@ -445,7 +449,7 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 		r.Sessions, r.Snapshots, r.Batches, r.SuspendedSessions, r.Blocks, r.FreeBlocks,
 		r.UsedBlocks, r.UsedBlocksPeak, r.EvictableBlocks, r.Tokens, r.FilledSlots, r.UsedSlots,
 		r.MemoryBytes, r.CopiedBlocks, r.Commits, r.Aborts, r.CommittedTokens, r.Suspensions,
-		r.PageBytes, r.Pages, r.FreePages,
+		r.PageBytes, r.Pages, r.FreePages, r.MovingBlocks, r.FailedCopies,
 	}
 }
 
@@ -601,7 +605,7 @@ type FileInfo struct {
 	GroupCount uint32
 	// Layers over all groups.
 	Layers uint32
-	// 0: saved with storage NONE.
+	// 0: saved with storage NONE, without block_bytes.
 	HasKV bool
 	// 1: saved with a key, so encrypted and authenticated.
 	Authenticated bool

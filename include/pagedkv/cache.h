@@ -317,8 +317,8 @@ typedef struct pkv_cache_config {
    */
   const pkv_prefix_config* prefix;
   /**
-   * A store for blocks outside memory (store.h); NULL (default): none. Needs storage PAGED and a
-   * prefix index.
+   * A store for blocks outside memory (store.h); NULL (default): none. Needs a prefix index, and
+   * storage PAGED or groups with block_bytes.
    */
   const struct pkv_store_config* store;
 

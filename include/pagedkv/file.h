@@ -3,11 +3,11 @@
  *
  * The loading cache may be in another process and have a different block size, layout or
  * instruction set; storage PAGED and CONTIGUOUS load each other's files. (States, and blocks of
- * block_bytes, need the same block size. With a different block size, the first token that a window still holds must be the
- * first of a block, and dropped tokens must fill whole blocks.) If both caches store F32, F16 or
- * BF16, a load converts between these types; other types must be the same and come back bit for
- * bit. Blocks that sessions share are written once, and shared again after loading.
- * src/engine/file/FORMAT.md describes every byte.
+ * block_bytes, need the same block size. With a different block size, the first token that a window
+ * still holds must be the first of a block, and dropped tokens must fill whole blocks.) If both
+ * caches store F32, F16 or BF16, a load converts between these types; other types must be the same
+ * and come back bit for bit. Blocks that sessions share are written once, and shared again after
+ * loading. src/engine/file/FORMAT.md describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
@@ -129,8 +129,8 @@ typedef struct pkv_file_item {
  * Saves sessions, snapshots and, if the config says so, the prefix index of a cache. Saved are
  *
  * - token ids, also those that suspended sessions remember,
- * - K and V as stored; of a group with a window, what it still has; of groups with block_bytes, what
- *   block_io reads; nothing with storage NONE and no block_bytes,
+ * - K and V as stored; of a group with a window, what it still has; of groups with block_bytes,
+ * what block_io reads; nothing with storage NONE and no block_bytes,
  * - priorities, uses of the prefix index, retentions and salts.
  *
  * Reserved blocks and return hints are not saved. The blocks of the items are held until the call

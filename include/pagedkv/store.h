@@ -16,6 +16,11 @@
  * While steps run it sleeps nine tenths of the time, except when a thread waits in pkv_store_flush.
  * No decode step waits for these threads or for the store: a store that is slow, full or
  * unreachable costs hits but causes no errors.
+ *
+ * Of groups with block_bytes, block_io copies up to a sixteenth of the blocks at once (or one
+ * block) in each of the two threads. No step waits for that, either; but blocks that are being
+ * copied are in use (moving_blocks of pkv_cache_stats), so a step may be short of them. A copy that
+ * fails costs hits, and is counted and logged.
  */
 #ifndef PAGEDKV_STORE_H
 #define PAGEDKV_STORE_H
@@ -62,7 +67,8 @@ typedef struct pkv_store {
 } pkv_store;
 
 /**
- * How a cache uses a store: see pkv_cache_config.store. Needs storage PAGED and a prefix index.
+ * How a cache uses a store: see pkv_cache_config.store. Needs a prefix index, and storage PAGED or
+ * groups with block_bytes.
  */
 typedef struct pkv_store_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_store_config). */
@@ -78,8 +84,8 @@ typedef struct pkv_store_config {
   const pkv_store* store;
   /**
    * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
-   * settings, and the rank with tensor or pipeline parallelism; for example a hash of these. NULL:
-   * none.
+   * settings, the rank with tensor or pipeline parallelism, and with block_bytes the order of the
+   * engine's bytes; for example a hash of these. NULL: none.
    */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
@@ -88,7 +94,8 @@ typedef struct pkv_store_config {
   uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
   /**
    * Bytes of the buffer of each of the two threads, up to 2^36; 0 (default): 4 MiB. The buffer has
-   * room for at least one block position, and for at most as many as the cache has.
+   * room for at least one block position, and for at most as many as the cache has. During a call
+   * of block_io, a thread has as much memory again.
    */
   uint64_t buffer_bytes;
   /**

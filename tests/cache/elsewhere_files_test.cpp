@@ -2,78 +2,15 @@
 #include <cstring>
 #include <future>
 #include <map>
-#include <numeric>
 
 #include "../store/support.h"
 #include "../support/files.h"
-#include "engine_memory.h"
+#include "elsewhere.h"
 
 namespace cache_test::elsewhere_files_test {
 namespace {
 
 using store::Bytes;
-using Text = std::vector<int32_t>;
-
-Text text(int32_t first, size_t n) {
-  Text result(n);
-  std::iota(result.begin(), result.end(), first);
-  return result;
-}
-
-// A cache and the engine that has its blocks: two groups, the second one with a window.
-struct Elsewhere {
-  static constexpr uint32_t window = 24;
-  EngineMemory engine;
-  Cache cache;
-
-  explicit Elsewhere(uint64_t blocks = 32) : engine(2, blocks) {
-    const pkv_layer_group groups[] = {
-        made<pkv_layer_group>({.layers = 1, .block_bytes = EngineMemory::block_bytes}),
-        made<pkv_layer_group>(
-            {.layers = 1, .window = window, .block_bytes = EngineMemory::block_bytes})};
-    auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
-    auto config = made<pkv_cache_config>({.group_count = 2,
-                                          .groups = groups,
-                                          .storage = PKV_STORAGE_NONE,
-                                          .blocks = blocks,
-                                          .prefix = &prefix,
-                                          .block_io = engine.hooks()});
-    cache = create(config);
-  }
-
-  Session compute(const Text& whole) {
-    Session session = open(cache);
-    uint64_t matched = 99;
-    CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
-    extend(session, whole);
-    return session;
-  }
-  void extend(pkv_session session, const Text& whole) {
-    const uint64_t from = length_of(session);
-    const Text rest(whole.begin() + static_cast<int64_t>(from), whole.end());
-    Batch batch = begin(cache, {session}, {static_cast<uint32_t>(rest.size())});
-    for (uint32_t group = 0; group < 2; group++) engine.write(batch, group, 1, rest);
-    commit(batch, rest);
-  }
-  void check(pkv_session session, const Text& whole) {
-    ASSERT_EQ(whole, tokens_of(session, length_of(session)));
-    for (uint32_t group = 0; group < 2; group++) {
-      const std::vector<int64_t> slots = slots_of(session, whole.size(), group);
-      for (size_t i = 0; i < slots.size(); i++) {
-        ASSERT_TRUE(slots[i] >= 0 || (group == 1 && i + window <= whole.size())) << i;
-        ASSERT_TRUE(slots[i] < 0 ||
-                    engine.at(group, slots[i]) == static_cast<uint64_t>(whole[i]))
-            << "token " << i << " of group " << group;
-      }
-    }
-  }
-  uint64_t used() { return stats_of(cache).used_blocks - stats_of(cache).evictable_blocks; }
-  uint64_t cached(const Text& whole) {
-    uint64_t tokens = 99;
-    CHECK(pkv_prefix_probe(cache, nullptr, 0, whole.size(), whole.data(), &tokens));
-    return tokens;
-  }
-};
 
 pkv_file_config with_index() {
   auto config = store::file_config();
@@ -87,7 +24,7 @@ TEST(ElsewhereFiles, BringSessionsAndTheIndexBack) {
     config.secret_key = key;
     config.secret_key_size = key == nullptr ? 0 : 24;
     Elsewhere from, to;
-    const Text whole = text(1, 70), other = text(1000, 50);
+    const Text whole = tokens(1, 70), other = tokens(1000, 50);
     Session session = from.compute(whole);
     from.compute(other).close();
     const auto child = fork(session);
@@ -119,7 +56,7 @@ TEST(ElsewhereFiles, NothingOfOthersIsSaved) {
   constexpr int32_t secret = 0x5EC4E7;
   from.compute(Text(60, secret)).close();
   CHECK(pkv_prefix_clear(from.cache, nullptr, PKV_ALL_SALTS));
-  Session session = from.compute(text(1, 20));
+  Session session = from.compute(tokens(1, 20));
   const Bytes file = store::save_meanwhile(from.cache, store::items_of({session}), nullptr);
   const auto* const needle = reinterpret_cast<const unsigned char*>(&secret);
   EXPECT_EQ(file.end(), std::search(file.begin(), file.end(), needle, needle + 3));
@@ -155,8 +92,8 @@ struct BigBlocks {
   Bytes content(size_t i) const {
     Bytes result(bytes);
     for (size_t at = 0; at < bytes; at++)
-      result[at] = static_cast<unsigned char>(at * 2654435761u >> 13) ^
-                   static_cast<unsigned char>(i + 1);
+      result[at] =
+          static_cast<unsigned char>(at * 2654435761u >> 13) ^ static_cast<unsigned char>(i + 1);
     return result;
   }
 };
@@ -198,7 +135,7 @@ TEST(ElsewhereFiles, AnotherModelIsRefused) {
 
 TEST(ElsewhereFiles, AFailingDeviceCostsNothing) {
   Elsewhere from, to;
-  const Text whole = text(1, 70);
+  const Text whole = tokens(1, 70);
   Session session = from.compute(whole);
   const files::TemporaryDirectory folder;
   const std::string path = folder / "file";
@@ -235,15 +172,14 @@ TEST(ElsewhereFiles, AFailingDeviceCostsNothing) {
 // While the device stands still in a save of the index, others step, and what it reads is neither
 // evicted nor handed to them.
 TEST(ElsewhereFiles, BlocksAreHeldWhileTheDeviceReadsThem) {
-  Elsewhere from(8), to;
-  const Text whole = text(1, 64);
+  Elsewhere from({.blocks = 8}), to;
+  const Text whole = tokens(1, 64);
   from.compute(whole).close();
   EXPECT_EQ(0u, from.used());
   pkv_file_config config = with_index();
   from.engine.hold_reads();
-  std::future<Bytes> file = std::async(std::launch::async, [&] {
-    return store::save_meanwhile(from.cache, {}, &config);
-  });
+  std::future<Bytes> file = std::async(
+      std::launch::async, [&] { return store::save_meanwhile(from.cache, {}, &config); });
   from.engine.await_held_call();
   EXPECT_EQ(4u, from.used()) << "the blocks of the first group";
   Session greedy = open(from.cache);
@@ -251,8 +187,8 @@ TEST(ElsewhereFiles, BlocksAreHeldWhileTheDeviceReadsThem) {
   // The index may give them up, but then nobody has them before the device.
   CHECK(pkv_prefix_clear(from.cache, nullptr, PKV_ALL_SALTS));
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 16 * 5));
-  Session other = from.compute(text(500, 40));
-  from.check(other, text(500, 40));
+  Session other = from.compute(tokens(500, 40));
+  from.check(other, tokens(500, 40));
   from.engine.go_on();
   const std::vector<Session> none = store::load(to.cache, file.get(), &config);
   EXPECT_EQ(0u, none.size());
@@ -264,8 +200,8 @@ TEST(ElsewhereFiles, BlocksAreHeldWhileTheDeviceReadsThem) {
 
 // While the device stands still in a load, nobody finds what is loaded, and others step.
 TEST(ElsewhereFiles, NobodySeesWhatTheDeviceStillWrites) {
-  Elsewhere from, to(16);
-  const Text whole = text(1, 64);
+  Elsewhere from, to({.blocks = 16});
+  const Text whole = tokens(1, 64);
   Session session = from.compute(whole);
   pkv_file_config config = with_index();
   const Bytes file = store::save_meanwhile(from.cache, store::items_of({session}), &config);
@@ -274,12 +210,12 @@ TEST(ElsewhereFiles, NobodySeesWhatTheDeviceStillWrites) {
       std::async(std::launch::async, [&] { return store::load(to.cache, file, &config); });
   to.engine.await_held_call();
   EXPECT_EQ(0u, to.cached(whole));
-  Session other = to.compute(text(500, 40));
-  to.check(other, text(500, 40));
+  Session other = to.compute(tokens(500, 40));
+  to.check(other, tokens(500, 40));
   to.engine.go_on();
   const std::vector<Session> sessions = loaded.get();
   to.check(sessions[0], whole);
-  to.check(other, text(500, 40));
+  to.check(other, tokens(500, 40));
   EXPECT_EQ(64u, to.cached(whole));
   CHECK(pkv_cache_validate(to.cache));
 }

@@ -48,7 +48,13 @@ inline constexpr PrefixSetup prefix_setups[] = {
      0},
     {"elsewhere_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 30, 0, false,
      false, 0},
-    {"mixed", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24, 0, false, false, 1}};
+    {"mixed", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24, 0, false, false, 1},
+    {"elsewhere_tier", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 22, 0, true,
+     false, 0},
+    {"elsewhere_tier_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 24, 27, 12,
+     true, false, 0},
+    {"mixed_tier", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 27, 0, true, false,
+     1}};
 
 inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, EngineMemory& engine) {
   auto prefix = made<pkv_prefix_config>({.eviction = setup.eviction,
@@ -65,9 +71,8 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, Engin
   // Pages then have three blocks of the first group.
   if (setup.shared) groups[1].layers = 3;
   for (uint32_t g = setup.elsewhere_from; g < 2; g++)
-    groups[g] = made<pkv_layer_group>({.layers = 1,
-                                       .window = groups[g].window,
-                                       .block_bytes = EngineMemory::block_bytes});
+    groups[g] = made<pkv_layer_group>(
+        {.layers = 1, .window = groups[g].window, .block_bytes = EngineMemory::block_bytes});
   auto config = made<pkv_cache_config>({.group_count = 2,
                                         .groups = groups,
                                         .storage = setup.storage,
@@ -382,6 +387,7 @@ class PrefixPlay {
   // A file restores sessions, whatever they share.
   void save_and_load() {
     const transcript::Unwritten unwritten;
+    engine_.result = 0;
     std::vector<pkv_session> sessions;
     for (const Talk& talk : talks_) sessions.push_back(talk.session);
     pkv_file_config config = store::file_config();
@@ -402,6 +408,7 @@ class PrefixPlay {
   // Evicted blocks come back from the store. If the store's bytes have changed, these are misses.
   void use_tier() {
     if (past_.empty() || random_.chance(20)) return spoil();
+    if (alone_ && setup_.elsewhere_from < 2) engine_.result = random_.chance(10) ? -EIO : 0;
     if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
@@ -488,9 +495,7 @@ class PrefixPlay {
     }
   }
 
-  void compare(const Talk& talk) {
-    compare(talk, talk.session, &engine_);
-  }
+  void compare(const Talk& talk) { compare(talk, talk.session, &engine_); }
 
   void compare_slots(const Talk& talk, pkv_session session, const EngineMemory& engine,
                      uint32_t group) {

@@ -185,5 +185,86 @@ TEST(Hooks, ThreadsThatAllocate) {
         << (stored ? "with" : "without") << " a store";
 }
 
+// Notes which threads call block_io, and what a call from inside it returns.
+struct Device {
+  pkv_cache cache = nullptr;
+  std::mutex mutex;
+  std::set<std::thread::id> reading, writing;
+  std::set<pkv_status> answers;
+
+  void enter(std::set<std::thread::id>& threads) {
+    auto stats = made<pkv_cache_stats>();
+    const pkv_status answer = pkv_cache_get_stats(cache, &stats);
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    answers.insert(answer);
+  }
+};
+
+// As common.h says: the two threads of a store, and those that save or load.
+TEST(Hooks, ThreadsThatCopyBlocks) {
+  EXPECT_EQ(in_child([] {
+              cache_test::MemoryStore memory;
+              const pkv_store table = memory.table();
+              Device device;
+              auto io = made<pkv_block_io>({.user = &device});
+              io.read = [](void* user, uint32_t, size_t, const uint32_t*, const uint32_t*, void*) {
+                auto& own = *static_cast<Device*>(user);
+                return own.enter(own.reading), 0;
+              };
+              io.write = [](void* user, uint32_t, size_t, const uint32_t*, const void*) {
+                auto& own = *static_cast<Device*>(user);
+                return own.enter(own.writing), 0;
+              };
+              ModelConfig config = small_model(64);
+              config.model = made<pkv_layer_group>({.layers = 1, .block_bytes = 100});
+              config.storage = PKV_STORAGE_NONE;
+              config.block_io = &io;
+              config.threads = 4;
+              const auto prefix = made<pkv_prefix_config>();
+              config.prefix = &prefix;
+              const auto store = made<pkv_store_config>({.store = &table});
+              config.store = &store;
+              OK(pkv_cache_create(&config, &device.cache));
+              pkv_session session = nullptr;
+              OK(pkv_session_open(device.cache, nullptr, &session));
+              const std::vector<int32_t> text(400, 7);
+              const auto count = static_cast<uint32_t>(text.size());
+              pkv_batch batch = nullptr;
+              OK(pkv_batch_begin(device.cache, 1, &session, &count, &batch));
+              OK(pkv_batch_commit(batch, count, text.data()));
+              HOSTILE_CHECK(device.reading.empty() && device.writing.empty(), "a step calls it");
+              std::vector<unsigned char> file(100000);
+              pkv_stream stream = buffer_stream(file.data(), file.size());
+              const pkv_file_item item{session, nullptr, 1};
+              OK(pkv_file_save(device.cache, 1, &item, nullptr, &stream, &stream.size));
+              pkv_session loaded = nullptr;
+              size_t sessions = 0;
+              OK(pkv_file_load(device.cache, nullptr, &stream, 1, &loaded, nullptr, &sessions));
+              const std::set<std::thread::id> caller{std::this_thread::get_id()};
+              HOSTILE_CHECK(device.reading == caller && device.writing == caller,
+                            "files call it in other threads");
+              device.reading.clear(), device.writing.clear();
+              OK(pkv_session_close(session));
+              OK(pkv_session_close(loaded));
+              uint64_t queued = 0, cached = 0;
+              OK(pkv_store_flush(device.cache, 60000, &queued));
+              OK(pkv_prefix_clear(device.cache, nullptr, PKV_ALL_SALTS));
+              OK(pkv_store_prefetch(device.cache, nullptr, 0, text.size(), text.data()));
+              OK(pkv_store_wait(device.cache, nullptr, 0, text.size(), text.data(), 60000, &cached,
+                                nullptr));
+              HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
+                            static_cast<unsigned long long>(cached));
+              HOSTILE_CHECK(device.reading.size() == 1 && device.writing.size() == 1 &&
+                                device.reading != device.writing && device.reading != caller &&
+                                device.writing != caller,
+                            "the store calls it in other threads");
+              HOSTILE_CHECK(device.answers == std::set<pkv_status>{PKV_REENTRANT},
+                            "a call from inside it was answered");
+              OK(pkv_cache_destroy(device.cache));
+            }),
+            "");
+}
+
 }  // namespace
 }  // namespace hostile::hooks_test

@@ -120,7 +120,7 @@ void World::store_some() {
 }
 
 void World::rest() {
-  if (place.storage != PKV_STORAGE_PAGED) return;
+  if (!place.has_store()) return;
   uint64_t number = 0;
   OK(pkv_store_flush(cache, 60000, &number));
   const std::vector<int32_t> tokens(1, 1);
@@ -208,7 +208,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   const pkv_store table = stored ? keeping_store() : null_store();
   auto store = made<pkv_store_config>({.store = &table});
   if (stored) store.wait_ms = 60000;
-  if (kind == PKV_STORAGE_PAGED) config.store = &store;
+  if (place.has_store()) config.store = &store;
   OK(pkv_cache_create(&config, &cache));
   config.store = nullptr;
   OK(pkv_cache_create(&config, &other));
@@ -309,7 +309,7 @@ void World::pin_some() {
   uint64_t pinned = 0;
   OK(pkv_prefix_pin(cache, "p", 1, tokens.size(), tokens.data(), &pinned));
   uint64_t queued = 0;
-  if (place.storage == PKV_STORAGE_PAGED) OK(pkv_store_flush(cache, 60000, &queued));
+  if (place.has_store()) OK(pkv_store_flush(cache, 60000, &queued));
 }
 
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {

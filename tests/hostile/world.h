@@ -18,6 +18,7 @@ struct Place {
   pkv_storage storage;
   const char* directory;  // of the file that the memory is
   bool elsewhere;         // Only the engine can read the blocks: groups have block_bytes.
+  constexpr bool has_store() const { return storage == PKV_STORAGE_PAGED || elsewhere; }
 };
 // The directory's name is so long that each copy of it takes memory.
 inline constexpr Place in_file{PKV_STORAGE_PAGED, "/dev/shm/././././././././."};
@@ -35,8 +36,8 @@ std::string name_of(Layers kind);
 
 class World {
  public:
-  // If `stored`, the cache of storage PAGED has a store that keeps its items, and waits for it.
-  // Otherwise its store has no items.
+  // If `stored`, the cache has a store that keeps its items, and waits for it. Otherwise its store
+  // has no items. Storage CONTIGUOUS and NONE have no store, except for block_bytes.
   explicit World(const Place& kept_in = PKV_STORAGE_PAGED, uint32_t threads = 1,
                  bool stored = false);
   World(const World&) = delete;

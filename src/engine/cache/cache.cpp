@@ -21,7 +21,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
   if (config_.pages)
     pages_ = std::make_unique<memory::Pages>(*config_.pages, config_.storage == PKV_STORAGE_PAGED,
                                              memory_, config_.huge_pages, config_.memory_directory);
-  if (config_.block_io) block_io_.emplace(*config_.block_io, memory_);
+  if (config_.block_io) block_io_.emplace(*config_.block_io, memory_, config_.groups.size());
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
     groups_.push_back(std::make_unique<memory::Group>(
@@ -70,6 +70,11 @@ void Cache::log_eviction() const {
               "blocks are short: cached ones that nobody uses are evicted; %llu were so far, %llu "
               "are still cached",
               llu(figures.evicted), llu(figures.cached));
+}
+
+void Cache::log_failed_copy(const char* sentence) const noexcept {
+  if (logger_.listens() && copy_interval_.begin())
+    logger_.log(PKV_LOG_WARNING, "%s; what the store would have got, or gave, is a miss", sentence);
 }
 
 void Cache::log_suspension(bool fruitless) const noexcept {
@@ -130,6 +135,8 @@ pkv_cache_stats Cache::stats() const {
     if (const auto* bounds = group->bounds()) stats.memory_bytes += bounds->bytes();
   }
   for (const memory::Slab* slab : slabs()) stats.memory_bytes += slab->size();
+  if (block_io_) stats.failed_copies = block_io_->failures();
+  for (size_t g = 0; g < groups_.size(); g++) stats.moving_blocks += moving(g);
   for (size_t g = 0; g < groups_.size(); g++) stats.evictable_blocks += evictable(g);
   if (pages_) {
     stats.page_bytes = pages_->cut().page_bytes;

@@ -76,6 +76,8 @@ class Cache {
   prefix::Index* prefix() const { return prefix_.get(); }  // NULL without an index
   // Copies blocks of opaque groups; NULL if there are none.
   memory::BlockIo* block_io() { return block_io_ ? &*block_io_ : nullptr; }
+  // Returns how many blocks of a group are being copied now.
+  uint64_t moving(size_t group) const { return block_io_ ? block_io_->moving(group) : 0; }
   // Returns how many blocks of a group the index would give up.
   uint64_t evictable(size_t group) const { return prefix_ ? prefix_->evictable(group) : 0; }
   void set_store(std::unique_ptr<Store> store) { store_ = std::move(store); }
@@ -83,6 +85,8 @@ class Cache {
 
   // Tells the logger that blocks are short and cached ones were evicted; at most once a minute.
   void log_eviction() const;
+  // Tells the logger why a thread of the store could not copy blocks; at most once a minute.
+  void log_failed_copy(const char* sentence) const noexcept;
   // Counts a suspension for the logger. It is fruitless if no step was committed since the session
   // was resumed: a scheduler that resumes in the step that preempted does so forever.
   void log_suspension(bool fruitless) const noexcept;
@@ -112,6 +116,7 @@ class Cache {
   attention::ScratchPool scratch_;
   Counters counters_;
   mutable LogInterval eviction_interval_{std::chrono::minutes(1)};
+  mutable LogInterval copy_interval_{std::chrono::minutes(1)};
   mutable std::atomic<uint32_t> fruitless_suspensions_{0};  // in a row
   // The store comes last, so that it is destroyed first: its threads use all of the above.
   std::unique_ptr<Store> store_;

@@ -352,11 +352,11 @@ void check_bytes(const CacheConfig& result, const pkv_cache_config& config) {
       std::all_of(result.groups.begin(), result.groups.end(), opaque))
     fail(PKV_UNSUPPORTED,
          "memory_directory: all groups have block_bytes, so nothing would be in it");
-  const bool refused = result.storage != PKV_STORAGE_PAGED || result.block_io;
-  if (result.store && (config.prefix == nullptr || refused))
+  if (result.store && (config.prefix == nullptr || !result.has_bytes()))
     fail(PKV_UNSUPPORTED,
-         "a store needs a prefix index and storage PAGED, without block_bytes; the storage is %d, "
-         "and there is %s index",
+         "a store needs a prefix index, and storage PAGED or groups with block_bytes; the storage "
+         "is "
+         "%d, and there is %s index",
          static_cast<int>(config.storage), config.prefix == nullptr ? "no" : "an");
 }
 

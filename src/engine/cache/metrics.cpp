@@ -104,6 +104,10 @@ std::string format_metrics(const Cache& cache) {
   metrics.value(stats.committed_tokens);
   metrics.begin("copied_blocks_total", "counter", "Blocks copied on write.");
   metrics.value(stats.copied_blocks);
+  metrics.begin("moving_blocks", "gauge", "Blocks that block_io copies now.");
+  metrics.value(stats.moving_blocks);
+  metrics.begin("failed_copies_total", "counter", "Calls of block_io that failed.");
+  metrics.value(stats.failed_copies);
   if (cache.prefix() != nullptr) add_prefix(cache.prefix()->figures(), metrics);
   return metrics.text();
 }

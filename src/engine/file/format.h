@@ -42,8 +42,8 @@ std::vector<unsigned char> encode(const Sizes& sizes);
 // Throws CORRUPT if they do not add up to the body of the header.
 Sizes parse_sizes(std::span<const unsigned char> bytes, const Header& header);
 
-// The layers of one group, which may be opaque. query_heads is 0, since keys and values do not depend on it. A file has
-// only the digest of the matrices of a rotation.
+// The layers of one group, which may be opaque. query_heads is 0, since keys and values do not
+// depend on it. A file has only the digest of the matrices of a rotation.
 struct SavedGroup {
   memory::Shape shape;
   std::vector<uint32_t> layers;

@@ -217,8 +217,9 @@ void Loader::load_opaque(const KvMap& map, uint64_t begin, uint64_t end,
     if (!plan_.needed(tile.chain) || !group(tile.group).opaque()) return;
     const uint32_t id = plan_.segment(tile.chain, tile.group).ids[tile.first / block_size_];
     if (id != PKV_NO_BLOCK)
-      copies[tile.group].push_back({id, 0, const_cast<unsigned char*>(  // only read
-                                               bytes_of(tile, begin, bytes))});
+      copies[tile.group].push_back({id, 0,
+                                    const_cast<unsigned char*>(  // only read
+                                        bytes_of(tile, begin, bytes))});
   });
   for (uint32_t g = 0; g < groups_; g++) cache_.block_io()->write(g, group(g), copies[g]);
 }

@@ -66,9 +66,10 @@ class FileWriter {
   // write up to `overrun` bytes beyond the end. Many threads call it, in no order, for the first
   // parallel_bytes of the body. Then the writing thread calls it, in order, for the rest.
   using Put = std::function<void(uint64_t begin, uint64_t end, unsigned char* to)>;
-  // Writes the header and the body. put_here, if given, is called for the first parallel_bytes, too,
-  // by the writing thread and in order, so it may wait for something; it and put write different
-  // bytes. Throws bad_alloc before the first byte is written, IO, and what put_here throws.
+  // Writes the header and the body. put_here, if given, is called for the first parallel_bytes,
+  // too, by the writing thread and in order, so it may wait for something; it and put write
+  // different bytes. Throws bad_alloc before the first byte is written, IO, and what put_here
+  // throws.
   void write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put,
              const Put& put_here = {});
 

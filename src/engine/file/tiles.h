@@ -1,8 +1,8 @@
 // Copies keys and values between a cache and the tiles of a file or an item. There they are in the
 // order of PKV_LAYOUT_PACKED: for each 16 tokens all layers of a group, for each layer all KV
 // heads. So a tile of a packed cache is copied unchanged, and other layouts and dtypes are
-// converted. A group of states has one tile for each block of tokens and layer: the state. An opaque
-// group has one for each block: its bytes, which only hooks can copy (memory/block_io.h).
+// converted. A group of states has one tile for each block of tokens and layer: the state. An
+// opaque group has one for each block: its bytes, which only hooks can copy (memory/block_io.h).
 #pragma once
 
 #include <span>

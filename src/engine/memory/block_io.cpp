@@ -48,10 +48,12 @@ std::vector<uint32_t> numbers(std::span<const BlockIo::Copy> copies, uint32_t Bl
 template <class Call>
 void BlockIo::call(const char* name, uint32_t index, size_t n, const Call& hook) {
   int32_t result;
+  moving_[index] += n;
   {
     HookScope scope;
     result = hook();
   }
+  moving_[index] -= n;
   if (result == 0) return;
   failures_ += 1;
   if (result > 0)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "base/count.h"
 #include "engine/memory/group.h"
@@ -13,7 +14,8 @@ namespace pkv::memory {
 class BlockIo {
  public:
   // The memory outlives the object.
-  BlockIo(const pkv_block_io& hooks, HookMemory& memory) : hooks_(hooks), memory_(memory) {}
+  BlockIo(const pkv_block_io& hooks, HookMemory& memory, size_t groups)
+      : hooks_(hooks), memory_(memory), moving_(groups) {}
 
   struct Copy {
     uint32_t id;
@@ -25,6 +27,8 @@ class BlockIo {
   void read(uint32_t index, const Group& group, std::span<const Copy> copies);
   void write(uint32_t index, const Group& group, std::span<const Copy> copies);
 
+  // Returns how many blocks of a group are being copied now.
+  uint64_t moving(size_t index) const { return moving_[index]; }
   // Returns how many calls of the hooks failed.
   uint64_t failures() const { return failures_; }
 
@@ -34,6 +38,7 @@ class BlockIo {
 
   const pkv_block_io hooks_;
   HookMemory& memory_;
+  std::vector<Count> moving_;  // by group
   Count failures_;
 };
 

@@ -24,6 +24,7 @@ std::span<const unsigned char> bytes_of(const void* data, uint64_t size) {
 
 // A value is
 //   magic, version, flags, key or random bytes | tokens | tiles, all layers | tag
+// An opaque block is one tile.
 // With a secret it has random bytes, and what is between the first bar and the last is encrypted.
 // The part before the first bar is the preamble.
 constexpr unsigned char magic[8] = {'P', 'K', 'V', 'B', 'L', 'O', 'C', 'K'};
@@ -105,8 +106,10 @@ ItemFormat::ItemFormat(Cache& cache, const pkv_store_config& config)
   }
   const uint64_t positions =
       (config.buffer_bytes != 0 ? config.buffer_bytes : default_buffer_bytes) / position_bytes_;
-  batch_positions_ =
-      static_cast<size_t>(std::clamp<uint64_t>(positions, 1, memory::largest_pool(cache.groups())));
+  uint64_t most = memory::largest_pool(cache.groups());
+  for (const auto& each : cache.groups())
+    if (each->opaque()) most = std::min<uint64_t>(most, each->pool.blocks() / 16);
+  batch_positions_ = static_cast<size_t>(std::max<uint64_t>(std::min(positions, most), 1));
 }
 
 ItemFormat::~ItemFormat() { explicit_bzero(model_.data(), model_.size()); }
@@ -131,6 +134,11 @@ void ItemFormat::pack(size_t g, const memory::BlockTable& table, prefix::Tokens 
   const prefix::Tokens tokens = tokens_at(text, position);
   write_preamble(0, key, to);
   std::memcpy(to + preamble_bytes, tokens.data(), tokens.size_bytes());
+  if (group(g).opaque()) {
+    const size_t end = static_cast<size_t>(value_bytes_[g]) - file::tag_bytes;
+    std::memset(to + tiles_offset(group(g)), 0, end - tiles_offset(group(g)));
+    return;
+  }
   for_each_tile(group(g), [&](uint32_t layer, uint32_t offset, size_t at) {
     file::save_tile(cache_.kernels(), run, layer, position * block_size() + offset,
                     tile_tokens(group(g)), to + at);
@@ -168,6 +176,10 @@ bool ItemFormat::open(size_t g, prefix::Tokens text, size_t position, const Cont
   }
   const prefix::Tokens tokens = tokens_at(text, position);
   return std::memcmp(value.data() + preamble_bytes, tokens.data(), tokens.size_bytes()) == 0;
+}
+
+unsigned char* ItemFormat::opaque_bytes(size_t g, unsigned char* value) const {
+  return value + tiles_offset(group(g));
 }
 
 void ItemFormat::load(size_t g, const memory::BlockTable& table, size_t position,

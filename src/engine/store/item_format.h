@@ -35,7 +35,7 @@ class ItemFormat {
                                uint64_t to) const;
 
   // The value of one block of group g: that of this position of a text and of its table.
-  // pack() writes it, except what seal() adds.
+  // pack() writes it, except what seal() adds and the bytes of an opaque block.
   void pack(size_t g, const memory::BlockTable& table, prefix::Tokens text, size_t position,
             const ContentKey& key, unsigned char* to) const;
   // Encrypts a packed value in place, or adds a checksum without a secret. Throws bad_alloc.
@@ -44,7 +44,9 @@ class ItemFormat {
   // written for this key and these tokens. Throws bad_alloc.
   bool open(size_t g, prefix::Tokens text, size_t position, const ContentKey& key,
             std::span<unsigned char> value) const;
-  // Copies K and V of an opened value into the block.
+  // Returns where the bytes of an opaque block are in a value.
+  unsigned char* opaque_bytes(size_t g, unsigned char* value) const;
+  // Copies K and V of an opened value into the block; not of an opaque group.
   void load(size_t g, const memory::BlockTable& table, size_t position,
             const unsigned char* value) const;
 

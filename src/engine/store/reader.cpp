@@ -87,8 +87,9 @@ void Reader::run() noexcept {
   while (const Request* const request = wait_for_request()) {
     try {
       read(*request);
-    } catch (const Error&) {
+    } catch (const Error& error) {
       // Out of blocks, for example. What was read so far is in the index.
+      if (error.status == PKV_IO) cache().log_failed_copy(error.text);
     } catch (const std::bad_alloc&) {
     }
     worker_.release();
@@ -220,7 +221,9 @@ Reader::Items Reader::read_items(const LookupResult& lookup, prefix::Tokens text
 // quota of its salt is full. Throws OUT_OF_BLOCKS.
 bool Reader::add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                            uint64_t count, const Items& items) {
-  const uint64_t slice = std::max<uint64_t>(slice_bytes / format_.position_bytes(), 1);
+  const uint64_t slice = cache().block_io() != nullptr  // which may fill all at once
+                             ? count
+                             : std::max<uint64_t>(slice_bytes / format_.position_bytes(), 1);
   size_t item = 0;
   for (const uint64_t end = first + count; first < end; first += slice)
     if (!add_blocks(lookup, text, first, std::min(slice, end - first), items, item)) return false;
@@ -232,7 +235,7 @@ bool Reader::add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint
 bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                         uint64_t count, const Items& items, size_t& item) {
   const DelayedLines lines;  // evictions are logged after the lock below is released
-  const auto step = worker_.lock();
+  auto step = worker_.lock();
   std::optional<Content>& content = worker_.content();
   if (!content) return false;
   const uint64_t asked = first + count,
@@ -256,9 +259,13 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
       fresh.tables()[g]->append(std::span(&block, 1));
     }
   }
-  const auto added = std::span(items).subspan(item, std::accumulate(counts.begin(), counts.end(),
-                                                                    uint64_t{0}));
-  fill_blocks(added);
+  const auto added =
+      std::span(items).subspan(item, std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
+  if (cache().block_io() == nullptr)
+    fill_blocks(added);
+  else
+    worker_.unlocked(step, [&] { fill_blocks(added); });
+  if (!content) return false;  // its blocks were needed
   item += added.size();
   read_items_ += added.size();
   for (const pkv_store_item& each : added) read_bytes_ += each.size;
@@ -273,14 +280,23 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   return end == asked;
 }
 
-// Copies items, by position, then group, to the blocks in flight.
+// Copies items, by position, then group, to the blocks in flight. Nobody else can have these, so no
+// lock is needed.
 void Reader::fill_blocks(std::span<const pkv_store_item> items) {
   const Content& fresh = *worker_.in_flight();
+  std::vector<std::vector<memory::BlockIo::Copy>> opaque(groups());
   size_t item = 0;
   for (size_t i = 0; i < fresh.table(0).blocks().size(); i++)
-    for (size_t g = 0; g < groups(); g++)
-      if (fresh.table(g).blocks()[i] != memory::no_block)
-        format_.load(g, fresh.table(g), i, static_cast<const unsigned char*>(items[item++].data));
+    for (size_t g = 0; g < groups(); g++) {
+      if (fresh.table(g).blocks()[i] == memory::no_block) continue;
+      auto* const value = static_cast<unsigned char*>(items[item++].data);
+      if (group(g).opaque())
+        opaque[g].push_back({fresh.table(g).ids()[i], 0, format_.opaque_bytes(g, value)});
+      else
+        format_.load(g, fresh.table(g), i, value);
+    }
+  for (uint32_t g = 0; g < groups() && cache().block_io() != nullptr; g++)
+    cache().block_io()->write(g, group(g), opaque[g]);
 }
 
 }  // namespace pkv::store

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/os.h"
+#include "base/status.h"
 
 namespace pkv::store {
 
@@ -28,6 +29,8 @@ void Writer::run() noexcept {
     uint64_t written = 0;  // block positions
     try {
       write_next(written);
+    } catch (const Error& error) {
+      if (error.status == PKV_IO) format_.cache().log_failed_copy(error.text);
     } catch (const std::bad_alloc&) {
     }
     worker_.release();
@@ -93,6 +96,8 @@ std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys)
 bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first) {
   std::vector<unsigned char> stored = find_stored(keys);
   std::vector<pkv_store_item> items;
+  Copies opaque(format_.groups());
+  std::vector<std::pair<size_t, unsigned char*>> unsealed;  // by index of the key: opaque values
   unsigned char* at = worker_.buffer();
   for (size_t i = 0; i < keys.size(); i++) {
     const size_t position = first + i / format_.groups(), g = i % format_.groups();
@@ -101,20 +106,52 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
       if (!worker_.content()) return false;
       const memory::BlockTable& table = worker_.content()->table(g);
       known_items_ += stored[i];
-      if (stored[i] != 0 || table.blocks()[position] == memory::no_block) continue;
+      const memory::Block block = table.blocks()[position];
+      if (stored[i] != 0 || block == memory::no_block) continue;
       format_.pack(g, table, text, position, keys[i], at);
+      if (format_.group(g).opaque()) {
+        hold(g, block);
+        opaque[g].push_back(
+            {memory::block_id(block), format_.block_size(), format_.opaque_bytes(g, at)});
+      }
     }
-    format_.seal(g, keys[i], at);
+    if (format_.group(g).opaque())
+      unsealed.emplace_back(i, at);
+    else
+      format_.seal(g, keys[i], at);
     items.push_back(item_of(keys[i], at, format_.value_bytes(g)));
     at += format_.value_bytes(g);
     stored[i] = 1;  // if put() succeeds
   }
+  if (!unsealed.empty() && !read_opaque(opaque)) return false;
+  for (const auto& [i, value] : unsealed) format_.seal(i % format_.groups(), keys[i], value);
   const uint64_t written = store_.put(items);
   written_items_ += written;
   for (size_t i = 0; i < written; i++) written_bytes_ += items[i].size;
   if (written < items.size()) return false;
   for (size_t i = 0; i < keys.size(); i++)
     if (stored[i] != 0) store_.remember(keys[i]);
+  return true;
+}
+
+// Takes a reference to a block that the engine is about to copy. Throws LIMIT_REACHED, bad_alloc.
+void Writer::hold(size_t g, memory::Block block) {
+  std::optional<Content>& held = worker_.in_flight();
+  if (!held) held.emplace(format_.cache());
+  held->tables()[g]->reserve_entries(1);
+  memory::retain_table(format_.group(g), std::span(&block, 1));
+  held->tables()[g]->append(std::span(&block, 1));
+}
+
+// Copies what is held, without the lock. Returns false if it was released before. Throws IO.
+bool Writer::read_opaque(const Copies& copies) {
+  auto step = worker_.lock();
+  if (!worker_.in_flight()) return false;
+  worker_.unlocked(step, [&] {
+    for (uint32_t g = 0; g < copies.size(); g++)
+      format_.cache().block_io()->read(g, format_.group(g), copies[g]);
+  });
+  worker_.in_flight().reset();
   return true;
 }
 

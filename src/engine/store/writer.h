@@ -27,6 +27,9 @@ class Writer {
   void run() noexcept;
   void write_next(uint64_t& written);
   bool write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);
+  using Copies = std::vector<std::vector<memory::BlockIo::Copy>>;  // by group
+  void hold(size_t g, memory::Block block);
+  bool read_opaque(const Copies& copies);
   std::vector<unsigned char> find_stored(std::span<const ContentKey> keys);
   void throttle_during_steps(std::chrono::nanoseconds worked);
 

@@ -103,6 +103,7 @@ type CacheStats struct {
 	SuspendedSessions, Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak          uint64
 	EvictableBlocks, Tokens, FilledSlots, UsedSlots, MemoryBytes, CopiedBlocks uint64
 	Commits, Aborts, CommittedTokens, Suspensions, PageBytes, Pages, FreePages uint64
+	MovingBlocks, FailedCopies                                                 uint64
 }
 
 type LayerGroup struct {

@@ -403,7 +403,8 @@ class CacheStats(ctypes.Structure):
         ("used_blocks", _u64), ("used_blocks_peak", _u64), ("evictable_blocks", _u64),
         ("tokens", _u64), ("filled_slots", _u64), ("used_slots", _u64), ("memory_bytes", _u64),
         ("copied_blocks", _u64), ("commits", _u64), ("aborts", _u64), ("committed_tokens", _u64),
-        ("suspensions", _u64), ("page_bytes", _u64), ("pages", _u64), ("free_pages", _u64)]
+        ("suspensions", _u64), ("page_bytes", _u64), ("pages", _u64), ("free_pages", _u64),
+        ("moving_blocks", _u64), ("failed_copies", _u64)]
 
 
 class LayerGroup(ctypes.Structure):

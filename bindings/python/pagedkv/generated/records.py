@@ -91,6 +91,10 @@ class CacheStats:
     """Pages in all."""
     free_pages: int
     """Pages of no group now."""
+    moving_blocks: int
+    """Blocks that it copies now; the library may not give them up."""
+    failed_copies: int
+    """Calls of it that failed so far."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,7 +260,7 @@ class FileInfo:
     layers: int
     """Layers over all groups."""
     has_kv: int
-    """0: saved with storage NONE."""
+    """0: saved with storage NONE, without block_bytes."""
     authenticated: int
     """1: saved with a key, so encrypted and authenticated."""
     fingerprint_size: int

@@ -14,11 +14,11 @@ layout! {
     pkv_block_io 32 8: struct_size 0, reserved 4, user 8, read 16, write 24;
     pkv_pool_stats 72 8: struct_size 0, block_size 4, blocks 8, free_blocks 16, used_blocks 24,
         used_blocks_peak 32, shared_blocks 40, retired_blocks 48, references 56, filled_slots 64;
-    pkv_cache_stats 160 8: struct_size 0, sessions 4, snapshots 8, batches 12,
+    pkv_cache_stats 176 8: struct_size 0, sessions 4, snapshots 8, batches 12,
         suspended_sessions 16, blocks 24, free_blocks 32, used_blocks 40, used_blocks_peak 48,
         evictable_blocks 56, tokens 64, filled_slots 72, used_slots 80, memory_bytes 88,
         copied_blocks 96, commits 104, aborts 112, committed_tokens 120, suspensions 128,
-        page_bytes 136, pages 144, free_pages 152;
+        page_bytes 136, pages 144, free_pages 152, moving_blocks 160, failed_copies 168;
     pkv_layer_group 104 8: struct_size 0, layers 4, layer_indices 8, query_heads 16, kv_heads 20,
         key_dim 24, value_dim 28, dtype 32, value_dtype 36, window 40, sinks 44, latent 48,
         rotation 52, key_rotation 56, value_rotation 64, state_bytes 72, checkpoint_tokens 80,

@@ -484,6 +484,10 @@ c_struct! {
         pages: u64,
         /// Pages of no group now.
         free_pages: u64,
+        /// Blocks that it copies now; the library may not give them up.
+        moving_blocks: u64,
+        /// Calls of it that failed so far.
+        failed_copies: u64,
     }
 }
 
@@ -787,7 +791,7 @@ c_struct! {
         group_count: u32,
         /// Layers over all groups.
         layers: u32,
-        /// 0: saved with storage NONE.
+        /// 0: saved with storage NONE, without block_bytes.
         has_kv: u32,
         /// 1: saved with a key, so encrypted and authenticated.
         authenticated: u32,

@@ -1,0 +1,209 @@
+// A store behind a cache whose blocks only the engine can read: its device may stand still or fail
+// at any time.
+#include <cstring>
+
+#include "../support/memory_store.h"
+#include "elsewhere.h"
+
+namespace cache_test::elsewhere_store_test {
+namespace {
+
+constexpr uint32_t long_time = 60000;  // milliseconds
+
+class ElsewhereStore : public testing::Test {
+ protected:
+  MemoryStore memory_;
+  pkv_store table_ = memory_.table();
+  pkv_store_config config_ = made<pkv_store_config>({.store = &table_});
+
+  Elsewhere::Options with_store(uint64_t blocks = 32) {
+    return {.blocks = blocks, .store = &config_};
+  }
+
+  static pkv_store_stats stats(const Elsewhere& at) {
+    auto stats = made<pkv_store_stats>();
+    CHECK(pkv_store_get_stats(at.cache, &stats));
+    return stats;
+  }
+  static uint64_t flush(const Elsewhere& at, uint32_t time = long_time) {
+    uint64_t queued = 99;
+    CHECK(pkv_store_flush(at.cache, time, &queued));
+    return queued;
+  }
+  static void clear(const Elsewhere& at) {
+    CHECK(pkv_prefix_clear(at.cache, nullptr, PKV_ALL_SALTS));
+  }
+  static void prefetch(const Elsewhere& at, const Text& text) {
+    CHECK(pkv_store_prefetch(at.cache, nullptr, 0, text.size(), text.data()));
+  }
+  static uint64_t wait(const Elsewhere& at, const Text& text, uint32_t time = long_time) {
+    uint64_t cached = 99;
+    CHECK(pkv_store_wait(at.cache, nullptr, 0, text.size(), text.data(), time, &cached, nullptr));
+    return cached;
+  }
+  static uint64_t fetch(const Elsewhere& at, const Text& text) {
+    prefetch(at, text);
+    const uint64_t cached = wait(at, text);
+    CHECK(pkv_cache_validate(at.cache));
+    return cached;
+  }
+  // Computes a text, waits until the store has it, and lets it leave the memory.
+  static void store_away(Elsewhere& at, const Text& text) {
+    at.compute(text).close();
+    EXPECT_EQ(0u, flush(at));
+    clear(at);
+    EXPECT_EQ(0u, stats_of(at.cache).used_blocks);
+  }
+  static void expect_found(Elsewhere& at, const Text& text, uint64_t tokens) {
+    Session session = open(at.cache);
+    uint64_t matched = 99;
+    CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+    EXPECT_EQ(tokens, matched);
+    at.check(session, Text(text.begin(), text.begin() + static_cast<int64_t>(matched)));
+    at.extend(session, text);
+    at.check(session, text);
+  }
+};
+
+TEST_F(ElsewhereStore, WhatLeavesTheEngineComesBack) {
+  for (const char* key : {static_cast<const char*>(nullptr), "a key of 24 secret bytes"}) {
+    config_.secret_key = key;
+    config_.secret_key_size = key == nullptr ? 0 : 24;
+    Elsewhere at(with_store());
+    const Text text = tokens(1, 70);
+    store_away(at, text);
+    EXPECT_EQ(8u, stats(at).written_items);
+    EXPECT_EQ(64u, fetch(at, text));
+    expect_found(at, text, 64);
+    EXPECT_EQ(0u, flush(at));
+    Elsewhere other(with_store());
+    EXPECT_EQ(64u, fetch(other, text)) << "as after a restart";
+    expect_found(other, text, 64);
+    EXPECT_EQ(6u, stats(other).read_items) << "four blocks, and two of the window";
+    Elsewhere longer({.store = &config_, .block_bytes = EngineMemory::block_bytes + 1});
+    EXPECT_EQ(0u, fetch(longer, text)) << "another model";
+  }
+}
+
+TEST_F(ElsewhereStore, ASuspendedSessionComesBack) {
+  config_.wait_ms = long_time;
+  Elsewhere at(with_store());
+  const Text text = tokens(1, 70);
+  Session session = at.compute(text);
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(0u, flush(at));
+  clear(at);
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(session, &length, &total));
+  EXPECT_EQ(64u, length);
+  at.extend(session, text);
+  at.check(session, text);
+}
+
+// While the device stands still in a read, its blocks are nobody else's, and others step.
+TEST_F(ElsewhereStore, WhatIsReadIsNotHandedOut) {
+  config_.buffer_bytes = 1;  // one position at a time
+  Elsewhere at(with_store(8));
+  const Text text = tokens(1, 64), other = tokens(500, 40);
+  at.engine.hold_reads();
+  at.compute(text).close();
+  at.engine.await_held_call();
+  EXPECT_EQ(1u, stats_of(at.cache).moving_blocks);
+  CHECK(pkv_cache_validate(at.cache));
+  // All that waits for the store is given up, but not what is in flight.
+  Session greedy = open(at.cache);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 16 * 8));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "1 are copied by block_io")) << pkv_last_error();
+  CHECK(pkv_cache_validate(at.cache));
+  CHECK(pkv_session_reserve(greedy, 16 * 7));
+  at.extend(greedy, other);
+  at.check(greedy, other);
+  CHECK(pkv_cache_validate(at.cache));
+  at.engine.go_on();
+  EXPECT_EQ(0u, flush(at));
+  CHECK(pkv_session_reserve(greedy, 16 * 8));
+  EXPECT_GT(stats(at).unwritten_blocks, 0u);
+  EXPECT_EQ(0u, stats_of(at.cache).moving_blocks);
+  CHECK(pkv_cache_validate(at.cache));
+}
+
+// While the device stands still in a write, nobody finds what it writes, and others step.
+TEST_F(ElsewhereStore, WhatIsWrittenIsNotFound) {
+  config_.buffer_bytes = 1;
+  Elsewhere at(with_store(8));
+  const Text text = tokens(1, 64), other = tokens(500, 20);
+  store_away(at, text);
+  at.engine.hold_writes();
+  prefetch(at, text);
+  at.engine.await_held_call();
+  EXPECT_EQ(0u, at.cached(text));
+  EXPECT_GE(stats_of(at.cache).moving_blocks, 1u);
+  CHECK(pkv_cache_validate(at.cache));
+  expect_found(at, other, 0);
+  Session session = at.compute(text);
+  at.check(session, text);
+  CHECK(pkv_cache_validate(at.cache));
+  session.close();
+  at.engine.go_on();
+  wait(at, text);
+  EXPECT_EQ(64u, at.cached(text));
+  expect_found(at, text, 64);
+}
+
+// What is being read from the store is given up when blocks are short.
+TEST_F(ElsewhereStore, AReadThatIsGivenUpLeavesNothing) {
+  config_.buffer_bytes = 1;
+  Elsewhere at(with_store(8));
+  const Text text = tokens(1, 100);
+  store_away(at, text);
+  at.engine.hold_writes();
+  prefetch(at, text);
+  at.engine.await_held_call();
+  Session greedy = open(at.cache);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 16 * 8));
+  CHECK(pkv_session_reserve(greedy, 16 * 7));
+  at.engine.go_on();
+  EXPECT_EQ(0u, wait(at, text)) << "nothing is published";
+  CHECK(pkv_session_reserve(greedy, 16 * 8));
+  CHECK(pkv_cache_validate(at.cache));
+  greedy.close();
+  EXPECT_EQ(96u, fetch(at, text));
+  expect_found(at, text, 96);
+}
+
+TEST_F(ElsewhereStore, AFailingDeviceCostsHitsOnly) {
+  Elsewhere at(with_store());
+  const Text text = tokens(1, 70);
+  uint64_t failed = 0;
+  for (const int result : {-EIO, -EINTR, 1, INT32_MIN}) {
+    at.engine.result = result;
+    at.compute(text).close();
+    EXPECT_EQ(0u, flush(at));
+    EXPECT_EQ(++failed, stats_of(at.cache).failed_copies);
+    EXPECT_EQ(64u, at.cached(text)) << "it stays in memory";
+    expect_found(at, text, 64);
+    failed += flush(at) == 0;
+    clear(at);
+    EXPECT_TRUE(memory_.items().empty());
+    CHECK(pkv_cache_validate(at.cache));
+  }
+  EXPECT_EQ(8u * 4, stats(at).unwritten_blocks);
+  at.engine.result = 0;
+  store_away(at, text);
+  for (uint64_t call = 1; call <= 2; call++) {
+    at.engine.reads = at.engine.writes = 0;
+    at.engine.fails_at = call;
+    at.engine.result = -EIO;
+    EXPECT_EQ(0u, fetch(at, text));
+    EXPECT_EQ(0u, at.used());
+    CHECK(pkv_cache_validate(at.cache));
+    EXPECT_EQ(++failed, stats_of(at.cache).failed_copies);
+    EXPECT_EQ(0u, stats(at).corrupt_items);
+    at.engine.result = 0;
+  }
+  EXPECT_EQ(64u, fetch(at, text));
+  expect_found(at, text, 64);
+}
+
+}  // namespace
+}  // namespace cache_test::elsewhere_store_test
