@@ -84,6 +84,8 @@ type CacheConfig struct {
 	// workers it has.
 	Runner Runner
 	Logger Logger // nil: silence.
+	// Copies blocks of groups with BlockBytes, which need it.
+	BlockIO BlockIO
 }
 
 // numbers converts the numbers of a call or a config for C, and keeps the first error.
@@ -177,7 +179,7 @@ func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 
 func (c *CacheConfig) arenaSize() int {
 	size := spaceFor[raw.CacheConfig](1) + spaceFor[raw.PrefixConfig](1) +
-		spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) +
+		spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) + spaceFor[raw.BlockIO](1) +
 		spaceFor[raw.LayerGroup](len(c.Groups)) + c.Store.arenaSize() +
 		spaceFor[byte](len(c.MemoryDirectory)+1)
 	for i := range c.Groups {
@@ -214,6 +216,9 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	}
 	if c.Logger != nil {
 		out.Logger = first(placed(a, []raw.Logger{hooks.logger(c.Logger)}))
+	}
+	if c.BlockIO != nil {
+		out.BlockIO = first(placed(a, []raw.BlockIO{hooks.blockIO(c.BlockIO, c.Groups)}))
 	}
 	threads := n.u32("Threads", c.Threads)
 	if c.Runner != nil {

@@ -13,6 +13,11 @@ import (
 
 // Every field that a caller sets reaches C. A new C field fails here until a config has it.
 
+type noBlocks struct{}
+
+func (noBlocks) Read(int, []uint32, []uint32, []byte) error { return nil }
+func (noBlocks) Write(int, []uint32, []byte) error          { return nil }
+
 // numbered sets each plain field to its own number or text, and flags to true.
 func numbered(t *testing.T, config any) {
 	t.Helper()
@@ -79,6 +84,7 @@ func TestFieldsOfACache(t *testing.T) {
 	group.ValueRotation = make([]float32, group.ValueDim*group.ValueDim)
 	config.Groups, config.Prefix = []LayerGroup{group, group}, &prefix
 	config.Logger = func(LogLevel, string) {}
+	config.BlockIO = noBlocks{}
 	for _, runner := range []Runner{nil, Goroutines(2)} {
 		config.Runner = runner
 		a, err := newArena(config.arenaSize())
@@ -86,8 +92,8 @@ func TestFieldsOfACache(t *testing.T) {
 		var ends hooks
 		out, err := config.place("test", a, &ends)
 		check(t, err)
-		// The store is opened with the cache; Go has no allocator and no BlockIO for C.
-		leftOut := "Allocator Store BlockIO"
+		// The store is opened with the cache; Go has no allocator for C.
+		leftOut := "Allocator Store"
 		if runner == nil {
 			leftOut += " Runner"
 		} else {

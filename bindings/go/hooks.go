@@ -55,7 +55,7 @@ var registry struct {
 	entries map[uintptr]any
 	once    sync.Once
 	// C's addresses of the functions below.
-	log, run, read, write uintptr
+	log, run, read, write, readBlocks, writeBlocks uintptr
 }
 
 // These numbers are passed as C pointers, but Go's runtime rejects pointers into the first page.
@@ -71,6 +71,8 @@ func (h *hooks) register(entry any) uintptr {
 		registry.entries, registry.last = map[uintptr]any{}, firstEntry
 		registry.log, registry.run = purego.NewCallback(logHook), purego.NewCallback(runHook)
 		registry.read, registry.write = purego.NewCallback(readHook), purego.NewCallback(writeHook)
+		registry.readBlocks = purego.NewCallback(readBlocksHook)
+		registry.writeBlocks = purego.NewCallback(writeBlocksHook)
 	})
 	registry.Lock()
 	defer registry.Unlock()

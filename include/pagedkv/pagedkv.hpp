@@ -321,6 +321,7 @@ class Owner {
 }  // namespace detail
 
 using AttentionParams = detail::Config<pkv_attention_params>;
+using BlockIo = detail::Config<pkv_block_io>;
 using KvSequences = detail::Config<pkv_kv_sequences>;
 using BlockMass = detail::Config<pkv_block_mass>;
 using CacheConfig = detail::Config<pkv_cache_config>;

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <ostream>
 #include <pagedkv/pagedkv.hpp>
 #include <type_traits>
@@ -471,6 +473,50 @@ TEST(Cpp, SavesAndLoads) {
   EXPECT_EQ(unlink(path.c_str()), 0);
   EXPECT_EQ(details_of([&] { other.load(pagedkv::Stream::file(path)); }).system_error, ENOENT);
   EXPECT_EQ(status_of([&] { other.load(pagedkv::Stream::fd(-1)); }), PKV_INVALID_ARGUMENT);
+}
+
+// The bytes of blocks that only an engine can read.
+TEST(Cpp, CopiesBlocksOfTheEngine) {
+  constexpr size_t bytes = 10, blocks = 8;
+  using Memory = std::vector<char>;
+  Memory memory(bytes * blocks), loaded_memory(memory.size());
+  pagedkv::BlockIo io;
+  io.read = [](void* user, uint32_t, size_t n, const uint32_t* ids, const uint32_t*, void* to) {
+    for (size_t i = 0; i < n; i++)
+      std::memcpy(static_cast<char*>(to) + i * bytes,
+                  static_cast<Memory*>(user)->data() + ids[i] * bytes, bytes);
+    return 0;
+  };
+  io.write = [](void* user, uint32_t, size_t n, const uint32_t* ids, const void* from) {
+    for (size_t i = 0; i < n; i++)
+      std::memcpy(static_cast<Memory*>(user)->data() + ids[i] * bytes,
+                  static_cast<const char*>(from) + i * bytes, bytes);
+    return 0;
+  };
+  pagedkv::LayerGroup group;
+  group.layers = 1;
+  group.block_bytes = bytes;
+  pagedkv::CacheConfig config;
+  config.groups = &group;
+  config.storage = PKV_STORAGE_NONE;
+  config.blocks = blocks;
+  config.block_io = &io;
+  io.user = &memory;
+  Cache cache(config);
+  io.user = &loaded_memory;
+  Cache other(config);
+  Session session = cache.open();
+  Batch batch = cache.begin({session}, {uint32_t{40}});
+  batch.commit(text(40));
+  const std::vector<uint32_t> table = session.block_table();
+  for (size_t i = 0; i < table.size(); i++)
+    std::fill_n(memory.begin() + std::ptrdiff_t(table[i] * bytes), bytes, char(i + 1));
+  std::vector<unsigned char> file(1 << 20);
+  file.resize(cache.save(pagedkv::Stream::to_buffer(file), {session}));
+  const auto loaded = other.load(pagedkv::Stream::from_buffer(file));
+  const std::vector<uint32_t> ids = loaded[0].session.block_table();
+  ASSERT_EQ(ids.size(), 3u);
+  for (size_t i = 0; i < ids.size(); i++) EXPECT_EQ(loaded_memory[ids[i] * bytes], char(i + 1));
 }
 
 // A store that counts how often it is closed.

@@ -5,6 +5,7 @@ bindings/python.
 import ctypes
 
 from ._arrays import Rows, TokenIds
+from ._block_io import BlockIO
 from ._cache_base import LayerShape, PrefixEvents, prefix_hash_blocks
 from ._enums import DtypeLike, enum_number
 from ._handle import number
@@ -93,16 +94,16 @@ def isa_supported(isa: Isa | str) -> bool:
 
 __all__ = [
     "ALL_GROUPS", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "RETURN_HINT_NEVER",
-    "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockInfo", "BlockMass",
-    "BoolMask", "Cache", "CacheConfig", "CacheInfo", "CachePlan", "CacheStats", "ChosenBlocks",
-    "Compute", "ComputeInfo", "CorruptError", "DirectoryStore", "Dtype", "DtypeLike", "Eviction",
-    "ExhaustedError", "FileInfo", "HugePages", "IndexUnit", "InternalError", "Isa", "KVIndices",
-    "KVView", "LayerGroup", "LayerShape", "Layout", "LibraryNotFoundError", "LogLevel",
-    "MisuseError", "MooncakeStore", "OutOfBlocksError", "PagedKVError", "Pool", "PoolStats",
-    "PrefixConfig", "PrefixEvent", "PrefixEventKind", "PrefixEvents", "PrefixStats", "PrefixUse",
-    "RedisStore", "Resumed", "Retention", "Rotation", "Rows", "Session", "SessionInfo",
-    "SessionStates", "Snapshot", "StateBlocks", "Status", "Storage", "Store", "StoreConfig",
-    "StoreStats", "SystemCallError", "TokenIds", "TreeMask", "attention_merge", "file_info",
-    "isa_supported", "kv_attend", "kv_read_slots", "kv_write", "kv_write_slots", "library",
-    "library_version", "load", "prefix_hash_blocks", "save",
+    "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO", "BlockInfo",
+    "BlockMass", "BoolMask", "Cache", "CacheConfig", "CacheInfo", "CachePlan", "CacheStats",
+    "ChosenBlocks", "Compute", "ComputeInfo", "CorruptError", "DirectoryStore", "Dtype",
+    "DtypeLike", "Eviction", "ExhaustedError", "FileInfo", "HugePages", "IndexUnit",
+    "InternalError", "Isa", "KVIndices", "KVView", "LayerGroup", "LayerShape", "Layout",
+    "LibraryNotFoundError", "LogLevel", "MisuseError", "MooncakeStore", "OutOfBlocksError",
+    "PagedKVError", "Pool", "PoolStats", "PrefixConfig", "PrefixEvent", "PrefixEventKind",
+    "PrefixEvents", "PrefixStats", "PrefixUse", "RedisStore", "Resumed", "Retention", "Rotation",
+    "Rows", "Session", "SessionInfo", "SessionStates", "Snapshot", "StateBlocks", "Status",
+    "Storage", "Store", "StoreConfig", "StoreStats", "SystemCallError", "TokenIds", "TreeMask",
+    "attention_merge", "file_info", "isa_supported", "kv_attend", "kv_read_slots", "kv_write",
+    "kv_write_slots", "library", "library_version", "load", "prefix_hash_blocks", "save",
 ]  # fmt: skip

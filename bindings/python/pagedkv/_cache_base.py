@@ -71,8 +71,8 @@ class CacheBase(Handle):
         struct = config.build()
         self._owners = struct.owners  # the cache calls the logger until it is closed
         self._memory = Memory()
-        self._calls_python = config.store is not None and isinstance(
-            config.store.store, Store | MooncakeStore
+        self._calls_python = config.block_io is not None or (
+            config.store is not None and isinstance(config.store.store, Store | MooncakeStore)
         )
         with contextlib.nullcontext() if config.store is None else config.store.opened() as store:
             struct.store = None if store is None else ctypes.addressof(store)

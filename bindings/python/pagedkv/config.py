@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from ._block_io import BlockIO, hooks_of
 from ._enums import DtypeLike, take_names
 from ._handle import report, sized, unsigned
 from ._library import library
@@ -113,7 +114,8 @@ class CacheConfig(_Layers):
     The logger is called with (level, line) on any thread. It must not raise and must not call the
     library. `runner` is a result of `openmp_runner`; leave `threads` at 0 then. Other hooks for
     memory and threads are only for C. With `memory_directory` keys and values are in an unnamed
-    file there, and the OS keeps as much of it in memory as fits.
+    file there, and the OS keeps as much of it in memory as fits. Groups with `block_bytes` need
+    `block_io`.
     """
 
     groups: Sequence[LayerGroup] = ()
@@ -133,6 +135,7 @@ class CacheConfig(_Layers):
     runner: _raw.Runner | None = None
     groups_share_memory: bool = False
     memory_directory: str | os.PathLike[str] | None = None
+    block_io: BlockIO | None = None
 
     def layer_groups(self) -> list[LayerGroup]:
         """The groups; one, if the config describes it with its own fields."""
@@ -179,6 +182,10 @@ class CacheConfig(_Layers):
         if self.logger is not None:
             logger = _logger(self.logger, keep)
             struct.logger = ctypes.addressof(logger)
+        if self.block_io is not None:
+            hooks = hooks_of(self.block_io, [group.block_bytes for group in described])
+            keep.append(hooks)
+            struct.block_io = ctypes.addressof(hooks)
         return struct
 
 

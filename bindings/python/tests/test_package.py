@@ -30,7 +30,7 @@ import describe  # noqa: E402  (found through the line above)
 API = describe.describe()
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
 # Hooks that only C can have, and fields that the package fills in itself.
-OF_C = {"allocator", "block_io"}
+OF_C = {"allocator"}
 NOT_FIELDS = OF_C | {
     "struct_size",
     "reserved",

@@ -1,6 +1,6 @@
 //! The configuration of a cache: layers, memory, threads.
 use crate::error::{ensure_library, Error, Result};
-use crate::hooks::{Allocator, Hooks, LogLevel, Logger, Runner, Tasks};
+use crate::hooks::{Allocator, BlockHooks, BlockIo, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
 use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
 use crate::store::StoreConfig;
@@ -295,6 +295,13 @@ impl CacheConfig {
         self
     }
 
+    /// Copies the blocks of groups that are [`elsewhere`](LayerGroup::elsewhere), which need it.
+    pub fn block_io(mut self, io: impl BlockIo + 'static) -> Self {
+        let block_bytes = self.groups.iter().map(|group| group.c.0.block_bytes as usize).collect();
+        self.hooks.block_io = Some(Arc::new(BlockHooks { io: Box::new(io), block_bytes }));
+        self
+    }
+
     /// Computes the sizes of K and V of all groups. Nothing is allocated.
     pub fn plan(&self) -> Result<CachePlan> {
         self.plan_of(sys::PKV_ALL_GROUPS)
@@ -332,6 +339,7 @@ impl CacheConfig {
         let allocator = self.hooks.allocator.as_ref().map(Allocator::raw);
         let logger = self.hooks.logger.as_ref().map(Logger::raw);
         let runner = self.hooks.runner.as_ref().map(Runner::raw);
+        let block_io = self.hooks.block_io.as_ref().map(BlockHooks::raw);
         use_it(&sys::pkv_cache_config {
             group_count: u32::try_from(groups.len())
                 .map_err(|_| Error::misuse("too many layer groups"))?,
@@ -341,6 +349,7 @@ impl CacheConfig {
             allocator: address(&allocator),
             runner: address(&runner),
             logger: address(&logger),
+            block_io: address(&block_io),
             ..self.c.0
         })
     }

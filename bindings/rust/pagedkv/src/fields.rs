@@ -28,6 +28,17 @@ fn bytes<'a>(address: *const std::os::raw::c_void, size: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address.cast(), size as usize) }
 }
 
+struct NoBlocks;
+
+impl BlockIo for NoBlocks {
+    fn read(&self, _: u32, _: &[u32], _: &[u32], _: &mut [u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn write(&self, _: u32, _: &[u32], _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 fn group() -> LayerGroup {
     let group = LayerGroup::new(2, 3, 4, 5)
         .layer_indices([1, 0])
@@ -93,6 +104,7 @@ fn of_a_cache() {
         .prefix(prefix)
         .allocator(System)
         .logger(|_, _| {})
+        .block_io(NoBlocks)
         .runner(14, |_| {});
     let look = |raw: &sys::pkv_cache_config| {
         check(
@@ -102,7 +114,7 @@ fn of_a_cache() {
              huge_pages: OFF, \
              prefault: 1, reserved: 0, memory_directory: 0x_, threads: 12, isa: SCALAR, \
              prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_, \
-             block_io: 0x0",
+             block_io: 0x_",
         );
         // The store is opened with the cache.
         assert_eq!(unsafe { CStr::from_ptr(raw.memory_directory) }.to_bytes(), b"/a/path");

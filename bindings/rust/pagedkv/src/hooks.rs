@@ -1,11 +1,13 @@
-//! Hooks of the program: an allocator, threads, a logger. A hook must not call the library
+//! Hooks of the program: an allocator, threads, a logger, copies of blocks. A hook must not call the library
 //! (`REENTRANT`).
 use crate::sys;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::CStr;
 use std::fmt;
+use std::io;
 use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -18,12 +20,17 @@ pub(crate) struct Hooks {
     pub allocator: Option<Arc<Allocator>>,
     pub logger: Option<Arc<Logger>>,
     pub runner: Option<Arc<Runner>>,
+    pub block_io: Option<Arc<BlockHooks>>,
 }
 
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let given = [self.allocator.is_some(), self.logger.is_some(), self.runner.is_some()];
-        write!(f, "Hooks {{ allocator: {}, logger: {}, runner: {} }}", given[0], given[1], given[2])
+        f.debug_struct("Hooks")
+            .field("allocator", &self.allocator.is_some())
+            .field("logger", &self.logger.is_some())
+            .field("runner", &self.runner.is_some())
+            .field("block_io", &self.block_io.is_some())
+            .finish()
     }
 }
 
@@ -195,4 +202,77 @@ unsafe extern "C" fn run(
     // more.
     contained(|| (runner.run)(&tasks));
     tasks.finish();
+}
+
+// ---- Blocks of the engine
+// -------------------------------------------------------------------------------------------------
+
+/// Copies blocks of groups that are [`elsewhere`](crate::LayerGroup::elsewhere), for example
+/// between a device and memory: see [`CacheConfig::block_io`](crate::CacheConfig::block_io).
+///
+/// A cache with a store calls `read` from one thread of its own and `write` from another; saving and
+/// loading call them in their thread. No step waits for a call. An error is that of saving or
+/// loading, and a miss of a store; a panic counts as an error. What a step computes must be complete
+/// for `read` once the step is committed, and `write` must not overtake kernels that were started
+/// before. A hook must not call the library, nor wait for a thread that does.
+pub trait BlockIo: Send + Sync {
+    /// Copies blocks of a group to `to`, which has the bytes of one block after another, all 0.
+    /// Block `i` holds `tokens[i]` tokens. Bytes of other slots may be those of other sequences:
+    /// leave them 0.
+    fn read(&self, group: u32, blocks: &[u32], tokens: &[u32], to: &mut [u8]) -> io::Result<()>;
+    /// Copies the bytes of blocks, one after another, to the blocks of a group.
+    fn write(&self, group: u32, blocks: &[u32], from: &[u8]) -> io::Result<()>;
+}
+
+pub(crate) struct BlockHooks {
+    pub io: Box<dyn BlockIo>,
+    pub block_bytes: Vec<usize>, // by group
+}
+
+impl BlockHooks {
+    pub(crate) fn raw(self: &Arc<Self>) -> sys::pkv_block_io {
+        sys::pkv_block_io {
+            user: Arc::as_ptr(self) as *mut c_void,
+            read: Some(read_blocks),
+            write: Some(write_blocks),
+            ..Default::default()
+        }
+    }
+}
+
+fn answer(copied: Option<io::Result<()>>) -> i32 {
+    const EIO: i32 = 5;
+    match copied {
+        Some(Ok(())) => 0,
+        Some(Err(error)) => -error.raw_os_error().unwrap_or(EIO).max(1),
+        None => -EIO,
+    }
+}
+
+unsafe extern "C" fn read_blocks(
+    user: *mut c_void,
+    group: u32,
+    n: usize,
+    blocks: *const u32,
+    tokens: *const u32,
+    to: *mut c_void,
+) -> i32 {
+    let hooks = &*(user as *const BlockHooks);
+    let size = n * hooks.block_bytes[group as usize];
+    let (blocks, tokens) = (from_raw_parts(blocks, n), from_raw_parts(tokens, n));
+    let to = from_raw_parts_mut(to as *mut u8, size);
+    answer(contained(|| hooks.io.read(group, blocks, tokens, to)))
+}
+
+unsafe extern "C" fn write_blocks(
+    user: *mut c_void,
+    group: u32,
+    n: usize,
+    blocks: *const u32,
+    from: *const c_void,
+) -> i32 {
+    let hooks = &*(user as *const BlockHooks);
+    let size = n * hooks.block_bytes[group as usize];
+    let (blocks, from) = (from_raw_parts(blocks, n), from_raw_parts(from as *const u8, size));
+    answer(contained(|| hooks.io.write(group, blocks, from)))
 }

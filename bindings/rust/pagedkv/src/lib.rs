@@ -83,7 +83,7 @@ pub use config::{
 };
 pub use error::{Error, Result, Status};
 pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};
-pub use hooks::{LogLevel, Tasks};
+pub use hooks::{BlockIo, LogLevel, Tasks};
 pub use kv::{KvMemory, KvView, Sequences};
 pub use pool::{Block, Pool, PoolConfig};
 pub use prefetch::StoreStats;

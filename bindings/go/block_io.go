@@ -1,0 +1,78 @@
+package pagedkv
+
+import (
+	"errors"
+	"syscall"
+	"unsafe"
+
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+)
+
+// BlockIO copies blocks of groups with BlockBytes, which only the engine can read, for example
+// between a device and memory.
+//
+// A cache with a store calls Read from one thread of its own and Write from another; saving and
+// loading call them in their goroutine. No step waits for a call. An error is that of saving or
+// loading, with its syscall.Errno or EIO, and a miss of a store. What a step computes must be
+// complete for Read once the step is committed, and Write must not overtake kernels that were
+// started before. The slices are only valid during the call, which must not call the library, nor
+// wait for a goroutine that does.
+type BlockIO interface {
+	// Read copies blocks of a group to memory: to has the bytes of one block after another, all 0.
+	// Block i holds tokens[i] tokens. Bytes of other slots may be those of other sequences: leave
+	// them 0.
+	Read(group int, blocks, tokens []uint32, to []byte) error
+	// Write copies the bytes of blocks, one after another, to the blocks of a group.
+	Write(group int, blocks []uint32, from []byte) error
+}
+
+// blockCopies is an entry of the registry.
+type blockCopies struct {
+	io    BlockIO
+	bytes []uint64 // of a block, by group
+}
+
+func (h *hooks) blockIO(io BlockIO, groups []LayerGroup) raw.BlockIO {
+	copies := &blockCopies{io: io}
+	for i := range groups {
+		copies.bytes = append(copies.bytes, groups[i].BlockBytes)
+	}
+	user := h.register(copies)
+	out := raw.BlockIO{User: user, Read: registry.readBlocks, Write: registry.writeBlocks}
+	sized(&out)
+	return out
+}
+
+func (c *blockCopies) memory(group uint32, n uintptr, at unsafe.Pointer) []byte {
+	return unsafe.Slice((*byte)(at), uint64(n)*c.bytes[group])
+}
+
+// answer is what C gets: 0 or a negative errno, of which it reads 32 bits.
+func answer(err error) uintptr {
+	if err == nil {
+		return 0
+	}
+	number := syscall.EIO
+	errors.As(err, &number)
+	if number == 0 {
+		number = syscall.EIO
+	}
+	return uintptr(-int64(number))
+}
+
+func readBlocksHook(
+	user uintptr, group uint32, n uintptr, blocks, tokens *uint32, to unsafe.Pointer,
+) uintptr {
+	defer crash()
+	c := registered(user).(*blockCopies)
+	return answer(c.io.Read(int(group), unsafe.Slice(blocks, n), unsafe.Slice(tokens, n),
+		c.memory(group, n, to)))
+}
+
+func writeBlocksHook(
+	user uintptr, group uint32, n uintptr, blocks *uint32, from unsafe.Pointer,
+) uintptr {
+	defer crash()
+	c := registered(user).(*blockCopies)
+	return answer(c.io.Write(int(group), unsafe.Slice(blocks, n), c.memory(group, n, from)))
+}

@@ -1,0 +1,93 @@
+"""Hooks in Python that copy blocks which only the engine can read."""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._handle import sized
+from .generated import raw as _raw
+
+Ids = npt.NDArray[np.uint32]
+Bytes = npt.NDArray[np.uint8]
+
+_IDS = ctypes.POINTER(ctypes.c_uint32)
+_BEGIN = (ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_size_t, _IDS)
+_READ = ctypes.CFUNCTYPE(*_BEGIN, _IDS, ctypes.c_void_p)
+_WRITE = ctypes.CFUNCTYPE(*_BEGIN, ctypes.c_void_p)
+
+
+class BlockIO(abc.ABC):
+    """Copies blocks of layer groups with `block_bytes`, for example between a device and memory.
+
+    A cache with a store calls `read` from one thread of its own and `write` from another; `save`
+    and `load` call them in the thread that saves or loads. No step waits for a
+    call. An OSError is the error of a save or a load, and a miss of a store; other exceptions are
+    logged, too. No method may call the library, nor wait for a thread that does. The arrays are
+    only valid during the call. A cache that is still open when Python ends is closed then.
+
+    What a step computes must be complete for `read` once the step is committed, and `write` must
+    not overtake kernels that were started before.
+    """
+
+    @abc.abstractmethod
+    def read(self, group: int, blocks: Ids, tokens: Ids, to: Bytes) -> None:
+        """Copies blocks to `to`, [n][block_bytes], which is 0. Block i holds tokens[i] tokens;
+        bytes of other slots may be those of other sequences, so leave them 0.
+        """
+
+    @abc.abstractmethod
+    def write(self, group: int, blocks: Ids, source: Bytes) -> None:
+        """Copies `source`, [n][block_bytes], to blocks."""
+
+
+def hooks_of(io: BlockIO, block_bytes: Sequence[int]) -> _raw.BlockIo:
+    """The struct for C, which keeps alive what it points to. block_bytes: by group."""
+
+    def rows(group: int, n: int, at: int) -> Bytes:
+        size = block_bytes[group]
+        memory = (ctypes.c_uint8 * (n * size)).from_address(at)
+        return np.frombuffer(memory, np.uint8).reshape(n, size)
+
+    def read(_user: int, group: int, n: int, blocks: Any, tokens: Any, to: int) -> int:
+        def copy() -> None:
+            io.read(group, _numbers(blocks, n), _numbers(tokens, n), rows(group, n, to))
+
+        return _guarded(copy)
+
+    def write(_user: int, group: int, n: int, blocks: Any, source: int) -> int:
+        def copy() -> None:
+            bytes_ = rows(group, n, source)
+            bytes_.flags.writeable = False
+            io.write(group, _numbers(blocks, n), bytes_)
+
+        return _guarded(copy)
+
+    hooks = _READ(read), _WRITE(write)
+    addresses = (ctypes.cast(hook, ctypes.c_void_p).value for hook in hooks)
+    struct = sized(_raw.BlockIo, 0, None, *addresses)
+    struct.owners = hooks
+    return struct
+
+
+def _numbers(at: Any, n: int) -> Ids:
+    return np.ctypeslib.as_array(at, (n,))
+
+
+def _guarded(copy: Callable[[], None]) -> int:
+    """Exceptions do not reach C."""
+    try:
+        copy()
+    except OSError as error:
+        return -(error.errno or errno.EIO)
+    except Exception:
+        logging.getLogger("pagedkv").exception("a block_io failed")
+        return -errno.EIO
+    return 0

@@ -1,0 +1,167 @@
+"""Layer groups whose blocks only the engine can read: hooks in Python."""
+
+from __future__ import annotations
+
+import errno
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import MemoryStore
+
+import pagedkv
+
+SIZE = 16
+BYTES = 8 * SIZE
+LONG = 60000  # milliseconds
+TEXT = list(range(1, 41))
+
+
+class Engine(pagedkv.BlockIO):
+    """Keeps a number for each slot of two groups, which stands for keys and values."""
+
+    def __init__(self, blocks: int = 16) -> None:
+        self.slots = np.zeros((2, blocks, SIZE), np.uint64)
+        self.calls: list[tuple[str, int]] = []
+        self.threads: set[int] = set()
+        self.error: Exception | None = None
+
+    def _enter(self, name: str, blocks: Any) -> None:
+        self.calls.append((name, len(blocks)))
+        self.threads.add(threading.get_ident())
+        if self.error is not None:
+            raise self.error
+
+    def read(self, group: int, blocks: Any, tokens: Any, to: Any) -> None:
+        self._enter("read", blocks)
+        assert not to.any()
+        for row, block, count in zip(to.view(np.uint64), blocks, tokens, strict=True):
+            row[:count] = self.slots[group, block, :count]
+
+    def write(self, group: int, blocks: Any, source: Any) -> None:
+        self._enter("write", blocks)
+        assert not source.flags.writeable
+        self.slots[group, blocks] = source.view(np.uint64)
+
+    def step(self, cache: pagedkv.Cache, session: pagedkv.Session, tokens: list[int]) -> None:
+        with cache.begin([session], [len(tokens)]) as batch:
+            for group in range(2):
+                for before, after in batch.block_copies(group):
+                    self.slots[group, after] = self.slots[group, before]
+                self.slots[group].reshape(-1)[batch.slot_mapping(group)] = tokens
+            batch.commit(tokens)
+
+    def check(self, session: pagedkv.Session, tokens: list[int]) -> None:
+        assert session.length == len(tokens)
+        for group in range(2):
+            table = session.block_table(group)
+            held = self.slots[group, table].reshape(-1)[: len(tokens)]
+            assert held.tolist() == tokens
+
+
+def make(engine: Engine, **more: Any) -> pagedkv.Cache:
+    groups = [pagedkv.LayerGroup(layers=1, block_bytes=BYTES) for _ in range(2)]
+    return pagedkv.Cache(
+        pagedkv.CacheConfig(
+            groups=groups,
+            storage="none",
+            blocks=len(engine.slots[0]),
+            prefix=pagedkv.PrefixConfig(),
+            block_io=engine,
+            **more,
+        )
+    )
+
+
+def leave(cache: pagedkv.Cache, engine: Engine) -> None:
+    with cache.open_session() as session:
+        engine.step(cache, session, TEXT)
+    assert cache.flush_store(timeout_ms=LONG) == 0
+    cache.prefix_clear(all_salts=True)
+
+
+def test_blocks_go_to_a_store_and_come_back() -> None:
+    engine, store = Engine(), MemoryStore()
+    with make(engine, store=pagedkv.StoreConfig(store, wait_ms=LONG)) as cache:
+        leave(cache, engine)
+        engine.slots[:] = 0
+        with cache.open_session() as session:
+            assert session.match_prefix(TEXT) == 32
+            engine.step(cache, session, TEXT[32:])
+            engine.check(session, TEXT)
+        assert cache.stats().failed_copies == cache.stats().moving_blocks == 0
+    assert {name for name, _ in engine.calls} == {"read", "write"}
+    assert threading.get_ident() not in engine.threads
+
+
+def test_blocks_go_to_a_file_and_come_back(tmp_path: pathlib.Path) -> None:
+    engine, other = Engine(), Engine(9)
+    with make(engine) as cache, make(other) as loading, cache.open_session() as session:
+        engine.step(cache, session, TEXT)
+        pagedkv.save(cache, [session], tmp_path / "file")
+        assert engine.calls == [("read", 3)] * 2
+        (loaded,) = pagedkv.load(loading, tmp_path / "file")
+        with loaded:
+            other.check(loaded, TEXT)
+    assert other.calls == [("write", 3)] * 2
+    assert engine.threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [(OSError(errno.ENOSPC, "full"), errno.ENOSPC), (KeyError("a bug"), errno.EIO)],
+)
+def test_an_exception_is_an_io_error(
+    tmp_path: pathlib.Path, error: Exception, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine()
+    with make(engine) as cache, cache.open_session() as session:
+        engine.step(cache, session, TEXT)
+        engine.error = error
+        with pytest.raises(pagedkv.SystemCallError, match="block_io: read of 3 blocks") as failed:
+            pagedkv.save(cache, [session], tmp_path / "file")
+        assert failed.value.system_error == number
+        assert not (tmp_path / "file").exists()
+        assert ("a block_io failed" in caplog.text) == isinstance(error, KeyError)
+
+
+def test_an_error_of_a_store_thread_is_a_miss() -> None:
+    engine, lines = Engine(), []
+    store = pagedkv.StoreConfig(MemoryStore())
+    with make(engine, store=store, logger=lambda _, line: lines.append(line)) as cache:
+        engine.error = OSError(errno.EIO, "gone")
+        leave(cache, engine)
+        assert cache.stats().failed_copies == 1
+        assert "block_io: read of" in lines[0]
+        engine.error = None
+        leave(cache, engine)
+        assert cache.stats().failed_copies == 1
+
+
+def test_no_hook_may_call_the_library(tmp_path: pathlib.Path) -> None:
+    engine = Engine()
+    with make(engine) as cache, cache.open_session() as session:
+        engine.step(cache, session, TEXT)
+        answers: list[str] = []
+
+        def ask(*_: Any) -> None:
+            with pytest.raises(pagedkv.PagedKVError) as refused:
+                cache.stats()
+            answers.append(refused.value.status.name)
+
+        read: Callable[..., None] = ask
+        engine.read = read  # type: ignore[method-assign]
+        pagedkv.save(cache, [session], tmp_path / "file")
+        assert answers == ["REENTRANT"] * 2
+
+
+def test_a_config_needs_both() -> None:
+    group = pagedkv.LayerGroup(layers=1, block_bytes=BYTES)
+    with pytest.raises(pagedkv.PagedKVError, match="block_io is NULL"):
+        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], storage="none", blocks=4))
+    group = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16)
+    with pytest.raises(pagedkv.PagedKVError, match="no group has block_bytes"):
+        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], blocks=4, block_io=Engine()))
