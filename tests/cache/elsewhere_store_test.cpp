@@ -1,6 +1,8 @@
 // A store behind a cache whose blocks only the engine can read: its device may stand still or fail
 // at any time.
 #include <cstring>
+#include <future>
+#include <thread>
 
 #include "../support/memory_store.h"
 #include "elsewhere.h"
@@ -64,6 +66,14 @@ class ElsewhereStore : public testing::Test {
     at.check(session, text);
   }
 };
+
+void prefetch_and_match(pkv_cache cache, const Text& text, uint64_t& matched, Session& session) {
+  uint64_t cached = 0;
+  CHECK(pkv_store_prefetch(cache, nullptr, 0, text.size(), text.data()));
+  CHECK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), long_time, &cached, nullptr));
+  session = open(cache);
+  CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+}
 
 TEST_F(ElsewhereStore, WhatLeavesTheEngineComesBack) {
   for (const char* key : {static_cast<const char*>(nullptr), "a key of 24 secret bytes"}) {
@@ -203,6 +213,124 @@ TEST_F(ElsewhereStore, AFailingDeviceCostsHitsOnly) {
   }
   EXPECT_EQ(64u, fetch(at, text));
   expect_found(at, text, 64);
+}
+
+// The device stands still in each call of its hooks in turn. Meanwhile others match, step, fork,
+// trim, are suspended and end, in a cache that must evict for them.
+TEST_F(ElsewhereStore, OthersGoOnWhereverTheDeviceStandsStill) {
+  config_.buffer_bytes = 1;
+  uint64_t stops = 0;
+  for (uint64_t k = 1; k < 100; k++) {
+    for (const auto& [name, value] : memory_.items()) memory_.lose(name);
+    Elsewhere at(with_store(24));
+    const Text text = tokens(1, 100);
+    at.engine.hold_call(k);
+    std::atomic<bool> ended{false};
+    std::thread operation([&] {
+      at.compute(text).close();
+      flush(at);
+      clear(at);
+      prefetch(at, text);
+      wait(at, text);
+      ended = true;
+    });
+    while (!at.engine.is_held() && !ended) std::this_thread::yield();
+    const bool stopped = !ended;
+    std::future<void> others = std::async(std::launch::async, [&] {
+      for (int32_t round = 0; round < 6; round++) {
+        const Text own = tokens(10000 + round % 3 * 1000, 70);
+        Session session = at.compute(own);
+        Session child = fork(session);
+        CHECK(pkv_session_trim(child, 60));
+        Text other(own.begin(), own.begin() + 60);
+        other.push_back(9);
+        at.extend(child, other);
+        at.check(child, other);
+        at.check(session, own);
+        CHECK(pkv_session_suspend(session));
+        uint64_t length = 0, total = 0;
+        CHECK(pkv_session_resume(session, &length, &total));
+        at.check(session, Text(own.begin(), own.begin() + static_cast<int64_t>(length)));
+      }
+      Session greedy = open(at.cache);
+      const pkv_status status = pkv_session_reserve(greedy, 24 * 16);
+      EXPECT_TRUE(status == PKV_OK || status == PKV_OUT_OF_BLOCKS) << pkv_last_error();
+    });
+    if (others.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+      std::fprintf(stderr, "others wait while call %llu stands still\n",
+                   static_cast<unsigned long long>(k));
+      std::abort();  // the threads cannot be joined
+    }
+    EXPECT_NO_THROW(others.get()) << "call " << k;
+    at.engine.go_on();
+    operation.join();
+    CHECK(pkv_cache_validate(at.cache));
+    stops += stopped;
+    if (!stopped) break;
+  }
+  EXPECT_GE(stops, 12u) << "six blocks of a full group leave and come back";
+}
+
+// A group of states beside one of keys and values.
+TEST_F(ElsewhereStore, StatesComeBackFromStoresAndFiles) {
+  const auto make = [&](EngineMemory& engine) {
+    const pkv_layer_group groups[] = {
+        made<pkv_layer_group>({.layers = 1, .block_bytes = EngineMemory::block_bytes}),
+        made<pkv_layer_group>({.layers = 2,
+                               .state_bytes = 60,
+                               .checkpoint_tokens = 32,
+                               .block_bytes = EngineMemory::block_bytes})};
+    auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
+    return create(made<pkv_cache_config>({.group_count = 2,
+                                          .groups = groups,
+                                          .storage = PKV_STORAGE_NONE,
+                                          .blocks = 32,
+                                          .prefix = &prefix,
+                                          .store = &config_,
+                                          .block_io = engine.hooks()}));
+  };
+  const Text text = tokens(1, 70);
+  const auto mark = [&](uint64_t length) { return 1000 + static_cast<uint64_t>(text[length - 1]); };
+  const auto extend = [&](const Cache& cache, EngineMemory& engine, pkv_session session,
+                          uint64_t end) {
+    const uint64_t from = length_of(session);
+    const Text rest(text.begin() + static_cast<int64_t>(from),
+                    text.begin() + static_cast<int64_t>(end));
+    Batch batch = begin(cache, {session}, {static_cast<uint32_t>(rest.size())});
+    engine.write(batch, 0, 1, rest);
+    engine.write_states(batch, 1, from, mark);
+    commit(batch, rest);
+    CHECK(pkv_cache_validate(cache));
+  };
+  EngineMemory engine(2, 32), restarted(2, 32), loading(2, 32);
+  Cache cache = make(engine);
+  Session session = open(cache);
+  for (const uint64_t end : {40, 64, 70}) extend(cache, engine, session, end);
+  uint64_t bytes = 0;
+  std::vector<unsigned char> file(1 << 16);
+  pkv_stream stream = buffer_stream(file.data(), file.size());
+  const pkv_file_item item{session, nullptr, 1};
+  CHECK(pkv_file_save(cache, 1, &item, nullptr, &stream, &bytes));
+  session.close();
+  cache.close();  // writes what is queued
+
+  Cache again = make(restarted);
+  uint64_t matched = 0;
+  prefetch_and_match(again, text, matched, session);
+  EXPECT_EQ(64u, matched);
+  extend(again, restarted, session, 70);
+  session.close();
+
+  Cache other = make(loading);
+  stream.size = bytes;
+  pkv_session loaded;
+  size_t count = 0;
+  CHECK(pkv_file_load(other, nullptr, &stream, 1, &loaded, nullptr, &count));
+  Session back(loaded);
+  EXPECT_EQ(mark(32), loading.state(1, block_table(back, 1)[1])) << "the checkpoint";
+  EXPECT_EQ(mark(70), loading.state(1, block_table(back, 1)[4]));
+  CHECK(pkv_session_trim(back, 32));
+  extend(other, loading, back, 70);
 }
 
 }  // namespace

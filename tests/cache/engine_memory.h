@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -49,6 +50,24 @@ class EngineMemory {
     }
   }
 
+  // Writes the states that a step of one session keeps: the mark of state i is marks(tokens), of
+  // the tokens that it stands for. Checks the one before the step.
+  template <class Mark>
+  void write_states(pkv_batch batch, uint32_t group, uint64_t length, const Mark& mark) {
+    uint32_t before = 0, indptr[2], tokens[64], after[64];
+    size_t count = 0;
+    CHECK(pkv_batch_get_state_blocks(batch, group, &before, indptr, std::size(after), tokens, after,
+                                     &count));
+    if (length > 0) {
+      EXPECT_EQ(mark(length), state(group, before));
+    }
+    for (size_t i = 0; i < count; i++) {
+      check_at_rest(group, after[i]);
+      slabs_[group][after[i] * block_size] = mark(length + tokens[i] + 1);
+    }
+  }
+  uint64_t state(uint32_t group, uint32_t block) const { return slabs_[group][block * block_size]; }
+
   // The hooks, for config.block_io of a cache whose groups have block_bytes. They are valid as long
   // as the object.
   const pkv_block_io* hooks() {
@@ -67,11 +86,18 @@ class EngineMemory {
   // While they are held, calls of these hooks wait, with all their blocks in flight.
   void hold_reads() { set_held(true, false); }
   void hold_writes() { set_held(false, true); }
+  // The k-th call from now on waits, of either hook.
+  void hold_call(uint64_t k) { set_held(false, false, reads + writes + k); }
   void go_on() { set_held(false, false); }
   // Returns when one of them waits.
   void await_held_call() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
+  // Returns whether one waits now.
+  bool is_held() {
+    const std::lock_guard lock(mutex_);
+    return waiting_ > 0;
   }
 
   // What hooks return instead of working; 0: they work. From the fails_at-th call on, counting
@@ -88,9 +114,9 @@ class EngineMemory {
     bool written = false;
   };
 
-  void set_held(bool reading, bool writing) {
+  void set_held(bool reading, bool writing, uint64_t call = 0) {
     const std::lock_guard lock(mutex_);
-    reads_held_ = reading, writes_held_ = writing;
+    reads_held_ = reading, writes_held_ = writing, held_call_ = call;
     changed_.notify_all();
   }
 
@@ -101,12 +127,11 @@ class EngineMemory {
         << "a step writes into block " << id << " of group " << group << ", which is in flight";
   }
 
-  void wait_while(std::unique_lock<std::mutex>& lock, const bool& held) {
-    waiting_ += held;
+  void wait_while(std::unique_lock<std::mutex>& lock, const bool& held, uint64_t call) {
+    waiting_++;
     changed_.notify_all();
-    const bool waited = held;
-    changed_.wait(lock, [&] { return !held; });
-    waiting_ -= waited;
+    changed_.wait(lock, [&] { return !held && call != held_call_; });
+    waiting_--;
   }
 
   static bool is_zero(const unsigned char* bytes) {
@@ -126,7 +151,7 @@ class EngineMemory {
       EXPECT_FALSE(flight.written) << "block " << ids[i] << " is read while it is written";
       flight.readers++;
     }
-    wait_while(lock, reads_held_);
+    wait_while(lock, reads_held_, call);
     auto* bytes = static_cast<unsigned char*>(to);
     for (size_t i = 0; i < n; i++, bytes += block_bytes) {
       EXPECT_LE(tokens[i], block_size);
@@ -148,7 +173,7 @@ class EngineMemory {
       EXPECT_EQ(0, flight.readers) << "block " << ids[i] << " is written while it is read";
       flight.written = true;
     }
-    wait_while(lock, writes_held_);
+    wait_while(lock, writes_held_, call);
     const auto* bytes = static_cast<const unsigned char*>(from);
     for (size_t i = 0; i < n; i++, bytes += block_bytes) {
       // A file has zeros where the prefix index lost a block before it was read.
@@ -165,6 +190,7 @@ class EngineMemory {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool reads_held_ = false, writes_held_ = false;
+  uint64_t held_call_ = 0;
   int waiting_ = 0;                           // calls that wait while they are held
   std::vector<std::vector<Flight>> flights_;  // by group, then block
 };
