@@ -57,18 +57,11 @@ def hooks_of(io: BlockIO, block_bytes: Sequence[int]) -> _raw.BlockIo:
         return np.frombuffer(memory, np.uint8).reshape(n, size)
 
     def read(_user: int, group: int, n: int, blocks: Any, tokens: Any, to: int) -> int:
-        def copy() -> None:
-            io.read(group, _numbers(blocks, n), _numbers(tokens, n), rows(group, n, to))
-
-        return _guarded(copy)
+        numbers = _numbers(blocks, n), _numbers(tokens, n)
+        return _guarded(lambda: io.read(group, *numbers, rows(group, n, to)))
 
     def write(_user: int, group: int, n: int, blocks: Any, source: int) -> int:
-        def copy() -> None:
-            bytes_ = rows(group, n, source)
-            bytes_.flags.writeable = False
-            io.write(group, _numbers(blocks, n), bytes_)
-
-        return _guarded(copy)
+        return _guarded(lambda: io.write(group, _numbers(blocks, n), rows(group, n, source)))
 
     hooks = _READ(read), _WRITE(write)
     addresses = (ctypes.cast(hook, ctypes.c_void_p).value for hook in hooks)
