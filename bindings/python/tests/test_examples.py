@@ -36,6 +36,13 @@ def test_operators_of_pytorch_give_the_same_tokens() -> None:
 
 
 @needs_torch
+def test_an_engine_over_tensors_of_pytorch_gives_the_same_tokens() -> None:
+    lines = run("torch_engine.py")
+    assert "144 of 144 tokens are the same" in lines
+    assert "blocks came back from the directory" in lines
+
+
+@needs_torch
 def test_tensors_of_pytorch_go_in_and_out() -> None:
     import torch
 
