@@ -135,7 +135,7 @@ typedef struct pkv_file_item {
  *
  * Reserved blocks and return hints are not saved. The blocks of the items are held until the call
  * returns. Those of the prefix index are not: if steps evict some before they are written, their
- * sequences are shorter in the file.
+ * sequences are shorter in the file. (Those that block_io is reading are held until it returns.)
  *
  * @param      cache   The cache.
  * @param      n       The number of items; may be 0.

@@ -102,7 +102,8 @@ ItemFormat::ItemFormat(Cache& cache, const pkv_store_config& config)
   if (!secret_.empty()) file::check_ciphers();
   for (const auto& each : cache.groups()) {
     value_bytes_.push_back(bytes_of_value(*each));
-    position_bytes_ += value_bytes_.back();
+    position_bytes_ =
+        checked_add(position_bytes_, value_bytes_.back(), "bytes of a block in all groups");
   }
   const uint64_t positions =
       (config.buffer_bytes != 0 ? config.buffer_bytes : default_buffer_bytes) / position_bytes_;
