@@ -1,13 +1,16 @@
 #include "tier.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 namespace pkv::bench {
 
 namespace {
 
+constexpr size_t layer_bytes = size_t{16} * 8 * 128 * 2 * 2;  // K and V of a block in a layer
 constexpr uint32_t chunk = 2048;  // tokens of a prompt at once
 constexpr uint64_t patient_ms = 60'000;
 
@@ -24,6 +27,43 @@ std::vector<int32_t> text(uint32_t number, uint32_t tokens) {
   return ids;
 }
 
+// Who has the bytes of blocks: the library, the engine, or each has a group.
+enum class Owner { library, engine, both };
+
+// The blocks of an engine, in memory of its own, and the hooks that copy them.
+class Device {
+ public:
+  Device(uint64_t blocks, uint64_t block_bytes)
+      : block_bytes_(block_bytes), bytes_(blocks * block_bytes, 1) {}
+  pkv_block_io hooks() {
+    auto hooks = made<pkv_block_io>();
+    hooks.user = this;
+    hooks.read = [](void* user, uint32_t, size_t n, const uint32_t* ids, const uint32_t*,
+                    void* to) {
+      auto& self = *static_cast<Device*>(user);
+      for (size_t i = 0; i < n; i++)
+        std::memcpy(static_cast<unsigned char*>(to) + i * self.block_bytes_, self.block(ids[i]),
+                    self.block_bytes_);
+      return 0;
+    };
+    hooks.write = [](void* user, uint32_t, size_t n, const uint32_t* ids, const void* from) {
+      auto& self = *static_cast<Device*>(user);
+      for (size_t i = 0; i < n; i++)
+        std::memcpy(self.block(ids[i]),
+                    static_cast<const unsigned char*>(from) + i * self.block_bytes_,
+                    self.block_bytes_);
+      return 0;
+    };
+    return hooks;
+  }
+
+ private:
+  unsigned char* block(uint32_t id) { return &bytes_[id * block_bytes_]; }
+
+  const uint64_t block_bytes_;
+  std::vector<unsigned char> bytes_;
+};
+
 // A cache with a prefix index, and a store if `open` is not null.
 class Served {
  public:
@@ -31,17 +71,30 @@ class Served {
   struct Shape {
     uint32_t layers, tokens, sessions;
     bool keyed = false;  // the store's items are encrypted
+    Owner owner = Owner::library;
   };
 
   Served(const Shape& shape, const OpenStore& open)
-      : layers_(shape.layers),
+      : layers_(shape.owner == Owner::engine ? 0 : shape.layers),
         kv_(chunk, 8, 128, PKV_BF16),
         q_(chunk, 32, 128),
         out_(chunk, 32, 128) {
     const Geometry geometry{.sessions = shape.sessions, .tokens = shape.tokens, .extra = 16};
-    const pkv_layer_group group = geometry.layer_group(shape.layers);
-    pkv_cache_config config = geometry.config(group);
+    const pkv_layer_group ours = geometry.layer_group(shape.layers);
+    auto theirs = made<pkv_layer_group>();
+    theirs.layers = shape.layers;
+    theirs.block_bytes = shape.layers * layer_bytes;
+    const pkv_layer_group groups[] = {ours, theirs};
+    pkv_cache_config config = geometry.config(ours);
     config.prefault = 1;
+    pkv_block_io io;
+    if (shape.owner != Owner::library) {
+      io = device_.emplace(config.blocks, theirs.block_bytes).hooks();
+      config.block_io = &io;
+      config.groups = shape.owner == Owner::both ? groups : &groups[1];
+      config.group_count = shape.owner == Owner::both ? 2 : 1;
+      if (shape.owner == Owner::engine) config.storage = PKV_STORAGE_NONE;
+    }
     const auto prefix = made<pkv_prefix_config>();
     config.prefix = &prefix;
     pkv_store store{};
@@ -100,7 +153,8 @@ class Served {
   }
 
  private:
-  const uint32_t layers_;
+  const uint32_t layers_;  // those that the library has
+  std::optional<Device> device_;
   Rows kv_, q_, out_;
   pkv_cache cache_ = nullptr;
 };
@@ -182,16 +236,18 @@ void first_token_from_file(benchmark::State& state) {
 
 constexpr Served::Shape moved{.layers = 8, .tokens = 1024, .sessions = 4};
 
-Served::Shape moved_shape(bool keyed) {
+Served::Shape moved_shape(bool keyed, Owner owner) {
   Served::Shape shape = moved;
   shape.keyed = keyed;
+  shape.owner = owner;
   return shape;
 }
 
-constexpr size_t moved_block = size_t{8} * 16 * 8 * 128 * 2 * 2;  // bytes of K and V
+constexpr size_t moved_block = moved.layers * layer_bytes;
 
-void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed) {
-  Served served(moved_shape(keyed), open);
+void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed,
+           Owner owner) {
+  Served served(moved_shape(keyed, owner), open);
   double ours = 0, other = 0, bytes = 0;
   for (auto _ : state) {
     const uint64_t before = served.stats().written_bytes;
@@ -215,16 +271,17 @@ void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, b
   report(state, "GB/s", "plain_GB/s", bytes / 1e9, ours, other);
 }
 
-void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed) {
+void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, bool keyed,
+           Owner owner) {
   {
-    Served served(moved_shape(keyed), open);
+    Served served(moved_shape(keyed, owner), open);
     for (uint32_t i = 1; i <= moved.sessions; i++) served.end_session(i, moved.tokens);
     served.flush();
   }
   double ours = 0, other = 0, bytes = 0;
   for (auto _ : state) {
     state.PauseTiming();
-    Served served(moved_shape(keyed), open);
+    Served served(moved_shape(keyed, owner), open);
     state.ResumeTiming();
     const auto begin = Clock::now();
     for (uint32_t i = 1; i <= moved.sessions; i++) {
@@ -283,10 +340,10 @@ class Gated {
 
 // Compares steps of 8 sessions of 4096 tokens while ended sessions are written with the same steps
 // while nothing is written.
-void decode(benchmark::State& state, const OpenStore& open) {
+void decode(benchmark::State& state, const OpenStore& open, Owner owner) {
   constexpr uint32_t sessions = 8, tokens = 4096, ended = 16, ended_tokens = 1024, steps = 24;
   Gated store(open());
-  Served served({.layers = 1, .tokens = tokens, .sessions = 2 * sessions},
+  Served served({.layers = 1, .tokens = tokens, .sessions = 2 * sessions, .owner = owner},
                 [&] { return store.table(); });
   std::vector<pkv_session> running;
   for (uint32_t i = 0; i < sessions; i++) {
@@ -345,10 +402,13 @@ void register_tier(const std::string& name, const OpenStore& open, const Plain& 
   add("tier/first_token/" + name, first_token_from_store, open)->Iterations(times);
   for (const bool keyed : {false, true}) {
     const std::string key = keyed ? "key/" : "";
-    add("tier/spill/" + key + name, spill, open, plain, keyed);
-    add("tier/fetch/" + key + name, fetch, open, plain, keyed);
+    add("tier/spill/" + key + name, spill, open, plain, keyed, Owner::library);
+    add("tier/fetch/" + key + name, fetch, open, plain, keyed, Owner::library);
   }
-  add("tier/decode/" + name, decode, open);
+  add("tier/spill/elsewhere/" + name, spill, open, plain, false, Owner::engine);
+  add("tier/fetch/elsewhere/" + name, fetch, open, plain, false, Owner::engine);
+  add("tier/decode/" + name, decode, open, Owner::library);
+  add("tier/decode/elsewhere/" + name, decode, open, Owner::both);
 }
 
 void register_first_token_from_file() {
