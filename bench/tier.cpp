@@ -284,9 +284,10 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     Served served(moved_shape(keyed, owner), open);
     state.ResumeTiming();
     const auto begin = Clock::now();
+    const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);
-      check(pkv_store_prefetch(served.cache(), nullptr, 0, ids.size(), ids.data()));
+      check(pkv_hint_text(served.cache(), nullptr, 0, ids.size(), ids.data(), &prefetch, nullptr));
     }
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);

@@ -59,6 +59,16 @@ void draw_matrices(Struct& of, Source& draw) {
   if (of.value_dim == 0 || of.value_dim == of.key_dim) of.value_rotation = of.key_rotation;
 }
 
+pkv_hint draw_hint(Source& draw) {
+  auto hint = made<pkv_hint>({.action = static_cast<pkv_hint_action>(draw.between(1, 8)),
+                              .first = draw.below(64),
+                              .end = draw.below(3) * 32,
+                              .duration_ms = draw.below(100)});
+  spoil(hint, draw);
+  if (draw.chance(90)) hint.struct_size = sizeof hint;
+  return hint;
+}
+
 pkv_layer_group draw_group(Source& draw, const std::vector<uint32_t>& indices) {
   auto group = made<pkv_layer_group>({.layers = 1});
   group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
@@ -316,7 +326,8 @@ void step_fork(Source& draw) {
   const uint32_t blocks[] = {static_cast<uint32_t>(draw.below(3)), PKV_NO_BLOCK};
   documented(pkv_session_drop_blocks(session, static_cast<uint32_t>(draw.below(20) / 19),
                                      draw.below(3), blocks));
-  EXPECT_EQ(PKV_OK, pkv_session_set_return_hint(session, static_cast<uint32_t>(number(draw))));
+  const pkv_hint hint = draw_hint(draw);
+  documented(pkv_hint_session(session, &hint, nullptr), {PKV_UNSUPPORTED});
   documented(pkv_session_trim(session, number(draw)));
   documented(pkv_session_reserve(session, number(draw)),
              {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_OUT_OF_MEMORY});
@@ -548,12 +559,14 @@ void prefix(Source& draw) {
   const int32_t* const tokens = n <= std::size(text) || n > SIZE_MAX / 4 ? text : nullptr;
   uint64_t amount = 0;
   switch (draw.below(6)) {
-    case 0:
-      documented(pkv_prefix_pin(f.prefixed, salt, salt_size, n, tokens, &amount),
-                 {PKV_LIMIT_REACHED});
+    case 0: {
+      const pkv_hint hint = draw_hint(draw);
+      auto result = made<pkv_hint_result>();
+      documented(pkv_hint_text(f.prefixed, salt, salt_size, n, tokens, &hint, &result));
       break;
+    }
     case 1:
-      documented(pkv_prefix_unpin(f.prefixed, salt, salt_size, n, tokens), {PKV_NOT_HELD});
+      documented(pkv_hint_set_clock(f.prefixed, number(draw)));
       break;
     case 2:
       documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, number(draw)), {});

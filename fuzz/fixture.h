@@ -65,9 +65,10 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, append(prefixed, ended, std::size(text), 1, &any, &any));
     EXPECT_EQ(PKV_OK, pkv_session_set_tokens(ended, 0, std::size(text), text));
     EXPECT_EQ(PKV_OK, pkv_session_close(ended));
-    uint64_t amount = 0;
-    EXPECT_EQ(PKV_OK, pkv_prefix_pin(prefixed, nullptr, 0, std::size(text), text, &amount));
-    EXPECT_EQ(PKV_OK, pkv_prefix_unpin(prefixed, nullptr, 0, amount, text));
+    for (const pkv_hint_action action : {PKV_HINT_PIN, PKV_HINT_UNPIN}) {
+      const auto hint = made<pkv_hint>({.action = action, .end = 32});
+      EXPECT_EQ(PKV_OK, pkv_hint_text(prefixed, nullptr, 0, std::size(text), text, &hint, nullptr));
+    }
   }
 
   pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0}; }

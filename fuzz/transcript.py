@@ -56,10 +56,8 @@ LENGTHS = {
     "prefix_clear.salt": "salt_size",
     "prefix_probe.salt": "salt_size",
     "prefix_probe.tokens": "n",
-    "prefix_pin.salt": "salt_size",
-    "prefix_pin.tokens": "n",
-    "prefix_unpin.salt": "salt_size",
-    "prefix_unpin.tokens": "n",
+    "hint_text.salt": "salt_size",
+    "hint_text.tokens": "n",
     "prefix_set_quota.salt": "salt_size",
     "kv_write_slots.slots": "amount(rows)",
     "kv_read_slots.slots": "amount(rows)",
@@ -233,12 +231,12 @@ def wrapper(result, function, parameters, structs):
     lines += ["  " + argument(function, kind, name, structs) for kind, name in parameters]
     lines += [
         "  call.write();",
-        f"  const auto result = __real_pkv_{function}({names});",
-        "  call.returned(result);" if result == "pkv_status" else "  call.returned();",
+        f"  const auto returned = __real_pkv_{function}({names});",
+        "  call.returned(returned);" if result == "pkv_status" else "  call.returned();",
     ]
     if function in AFTER:
-        lines.append(f"  if (result == PKV_OK) {AFTER[function]}")
-    return "\n".join(lines + ["  return result;", "}", ""])
+        lines.append(f"  if (returned == PKV_OK) {AFTER[function]}")
+    return "\n".join(lines + ["  return returned;", "}", ""])
 
 
 def field(struct, kind, name):

@@ -133,7 +133,7 @@ def fetch(store: Any, numbers: list[int]) -> tuple[float, int]:
     with cache_with(store) as cache:
         begin = time.perf_counter()
         for number in numbers:
-            cache.prefetch(text(number))
+            cache.hint("prefetch", text(number))
         for number in numbers:
             there = cache.wait_prefetched(text(number), timeout_ms=LONG)
             assert there == TOKENS, f"{there} of {TOKENS} tokens came back"

@@ -19,7 +19,7 @@ const (
 	ErrBufferTooSmall Status = 103
 	// The handle or block was closed, released or never valid.
 	ErrStaleHandle Status = 104
-	// A block was released, or a text unpinned, more often than held.
+	// A block was released more often than held.
 	ErrNotHeld Status = 105
 	// A session, batch or snapshot of another cache.
 	ErrWrongCache Status = 106
@@ -49,7 +49,7 @@ const (
 	ErrOutOfBlocks Status = 200
 	// The allocator returned no memory.
 	ErrOutOfMemory Status = 201
-	// A count is at its limit: open objects, references to a block, or pinned blocks.
+	// A count is at its limit: open objects or references to a block.
 	ErrLimitReached Status = 202
 	// Data is damaged or cut short.
 	ErrCorrupt Status = 300
@@ -245,8 +245,9 @@ const (
 	PrefixOff PrefixUse = 2
 )
 
-// Retention: How long the prefix index keeps the blocks of a session: all unused blocks of lower
-// retention are evicted before any of higher retention.
+// Retention: How long the prefix index keeps blocks: all unused blocks of lower retention are
+// evicted before any of higher retention. Hints set it: see hint.h. A shared block has the highest
+// of all its sessions.
 type Retention int32
 
 // Values of Retention.
@@ -302,8 +303,85 @@ const (
 	PrefixEventEvicted PrefixEventKind = 2
 	// It was removed because its salt's quota was full.
 	PrefixEventExpelled PrefixEventKind = 3
-	// It was removed by pkv_prefix_clear.
+	// It was removed by pkv_prefix_clear or DROP.
 	PrefixEventCleared PrefixEventKind = 4
+)
+
+// HintAction: What to do with the blocks of a range.
+type HintAction int32
+
+// Values of HintAction.
+const (
+	// Evicts them later or earlier than others, as `retention` says. Of a text: those that are
+	// cached now, and for a duration only later. Of a session: what it leaves behind; the duration
+	// begins then. Of several ranges the later hint wins, and the whole session ([0, 0) without a
+	// duration) replaces all. A shared block has the highest retention of all its sessions.
+	HintRetain HintAction = 1
+	// Only of a session: a later one will probably begin with its tokens in about duration_ms, for
+	// example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy LEARNED
+	// measures when sequences with similar hints (equal when rounded down to a power of two) really
+	// return, so a wrong hint costs little. Other policies ignore it. Forks and snapshots inherit
+	// it.
+	HintReturn HintAction = 2
+	// Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a step
+	// needs the blocks. A text end has one pin: to pin it again makes it last longer.
+	HintPin HintAction = 3
+	// Ends the pin that ends at `end`: that is where `tokens` of the pin's result said.
+	HintUnpin HintAction = 4
+	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
+	// retention; a later match finds those that have arrived. It uses only free and evictable
+	// blocks. Salts take turns. At most 64 are pending; one more cancels the newest of the salt
+	// that has the most. It is forgotten if it has not begun within the duration. See
+	// pkv_store_wait.
+	HintPrefetch HintAction = 5
+	// Writes what is cached before `end` to the store now, and not when its session ends.
+	HintShare HintAction = 6
+	// As SHARE; blocks of the range get the retention LOW once all are written.
+	HintDemote HintAction = 7
+	// Removes blocks from memory, from `end` back to `first`, as far as nothing uses or continues
+	// them. Of an open session: all from `first` on, when it is closed, unless they are trimmed
+	// before. Stores keep what they have.
+	HintDrop HintAction = 8
+)
+
+// HintOutcome: What came of a hint.
+type HintOutcome int32
+
+// Values of HintOutcome.
+const (
+	// Done.
+	HintAccepted HintOutcome = 1
+	// Done for fewer tokens than asked; the reason says why.
+	HintClipped HintOutcome = 2
+	// It will be done: it is queued, or waits for the end of the session.
+	HintDeferred HintOutcome = 3
+	// Not done; the reason says why.
+	HintRejected HintOutcome = 4
+	// Nothing of the range is cached, or there is no such pin.
+	HintMissing HintOutcome = 5
+)
+
+// HintReason: Why a hint was not done, or not for all tokens.
+type HintReason int32
+
+// Values of HintReason.
+const (
+	// It was done for all.
+	HintNoReason HintReason = 0
+	// The rest is not cached.
+	HintNotCached HintReason = 1
+	// max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue.
+	HintLimit HintReason = 2
+	// The quota of the salt; pins may take half of it.
+	HintQuota HintReason = 3
+	// Sessions, pins, a store or longer texts need the rest.
+	HintInUse HintReason = 4
+	// The cache has no store.
+	HintNoStore HintReason = 5
+	// The store failed, and is not asked for a while.
+	HintStoreDown HintReason = 6
+	// The session does not use the prefix index.
+	HintNotShared HintReason = 7
 )
 
 // StreamKind: Where the bytes of a file come from or go to.
@@ -542,7 +620,7 @@ type PrefixStats struct {
 	EvictedBlocks uint64
 	// Block positions removed so far because a salt's quota was full.
 	ExpelledBlocks uint64
-	// Block positions removed so far by pkv_prefix_clear.
+	// Block positions removed so far by pkv_prefix_clear and DROP.
 	ClearedBlocks uint64
 	// Block positions cached now.
 	CachedBlocks uint64
@@ -550,13 +628,15 @@ type PrefixStats struct {
 	EvictableBlocks uint64
 	// Of these, pinned.
 	PinnedBlocks uint64
+	// Pins that ended so far because a step needed their blocks.
+	YieldedPins uint64
 }
 
 func prefixStatsOf(r *raw.PrefixStats) PrefixStats {
 	return PrefixStats{
 		r.Matches, r.AskedTokens, r.MatchedTokens, r.MatchedBlocks, r.PublishedBlocks,
 		r.EvictedBlocks, r.ExpelledBlocks, r.ClearedBlocks, r.CachedBlocks, r.EvictableBlocks,
-		r.PinnedBlocks,
+		r.PinnedBlocks, r.YieldedPins,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
@@ -61,18 +62,22 @@ func TestPrefixIndex(t *testing.T) {
 		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{KeptEvents: 64, MaxPinnedBlocks: 2}},
 	)
 	prefix, text := cache.Prefix(), numbered(10, 40)
-	session, err := cache.OpenSession(
-		&pagedkv.SessionConfig{Salt: "a", Retention: pagedkv.RetentionHigh},
-	)
+	session, err := cache.OpenSession(&pagedkv.SessionConfig{Salt: "a"})
 	must(t, err)
 	extend(t, session, text)
 	must(t, session.Close())
 
-	if pinned, err := prefix.Pin("a", text); err != nil || pinned != 32 {
-		t.Errorf("pinned %d, %v", pinned, err)
+	must(t, prefix.SetHintClock(1000*time.Second))
+	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Second}
+	pinned, err := prefix.Hint("a", text, pin)
+	must(t, err)
+	if pinned != (pagedkv.HintResult{Outcome: pagedkv.HintAccepted, Tokens: 32}) {
+		t.Errorf("pinned %+v", pinned)
 	}
-	if pinned, err := prefix.Pin("b", text); err != nil || pinned != 0 {
-		t.Errorf("pinned %d of another salt, %v", pinned, err)
+	pinned, err = prefix.Hint("b", text, pin)
+	must(t, err)
+	if pinned.Outcome != pagedkv.HintMissing {
+		t.Errorf("pinned %+v of another salt", pinned)
 	}
 	must(t, prefix.ClearAll())
 	stats, err := prefix.Stats("a")
@@ -80,8 +85,11 @@ func TestPrefixIndex(t *testing.T) {
 	if stats.CachedBlocks != 2 || stats.PinnedBlocks != 2 || stats.PublishedBlocks != 2 {
 		t.Errorf("%+v", stats)
 	}
-	must(t, prefix.Unpin("a", text[:32]))
-	refused(t, prefix.Unpin("a", text[:32]), pagedkv.ErrNotHeld)
+	must(t, prefix.SetHintClock(1001*time.Second))
+	unpinned, err := prefix.Hint("a", text, pagedkv.Hint{Action: pagedkv.HintUnpin, End: 32})
+	if err != nil || unpinned.Outcome != pagedkv.HintMissing {
+		t.Errorf("the pin has not ended: %+v, %v", unpinned, err)
+	}
 	must(t, prefix.SetQuota("a", 1))
 	all, err := prefix.StatsOfAll()
 	must(t, err)
@@ -216,16 +224,23 @@ func TestFiguresOfACache(t *testing.T) {
 	}
 }
 
-func TestReturnHints(t *testing.T) {
-	cache := newCache(t, pagedkv.CacheConfig{})
+func TestHintsOfSessions(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{}})
 	session := open(t, cache)
-	for _, hint := range []uint32{0, 1, pagedkv.ReturnHintNever - 1, pagedkv.ReturnHintNever} {
-		must(t, session.SetReturnHint(hint))
+	returns := pagedkv.Hint{Action: pagedkv.HintReturn}
+	for _, duration := range []time.Duration{0, time.Millisecond, time.Hour, pagedkv.HintNever} {
+		returns.Duration = duration
+		must(t, errorOf(session.Hint(returns)))
 	}
 	batch := begin(t, cache, step(session, 1))
-	refused(t, session.SetReturnHint(30), pagedkv.ErrBusy)
+	high := pagedkv.Hint{Action: pagedkv.HintRetain, Retention: pagedkv.RetentionHigh}
+	if result, err := session.Hint(high); err != nil || result.Outcome != pagedkv.HintAccepted {
+		t.Errorf("%+v, %v", result, err)
+	}
 	must(t, batch.Close())
+	refused(t, errorOf(session.Hint(pagedkv.Hint{First: 2, End: 1})), pagedkv.ErrInvalidArgument)
+	refused(t, errorOf(session.Hint(pagedkv.Hint{First: -1})), pagedkv.ErrOutOfRange, "first is -1")
 	must(t, session.Close())
-	refused(t, session.SetReturnHint(30), pagedkv.ErrStaleHandle)
-	refused(t, new(pagedkv.Session).SetReturnHint(30), pagedkv.ErrInvalidArgument)
+	refused(t, errorOf(session.Hint(returns)), pagedkv.ErrStaleHandle)
+	refused(t, errorOf(new(pagedkv.Session).Hint(returns)), pagedkv.ErrInvalidArgument)
 }

@@ -91,21 +91,6 @@ func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 	return p.tokens("prefix probe", salt, tokens, raw.PrefixProbe)
 }
 
-// Pin keeps the cached full blocks of a text until each pin is removed, and returns how many
-// tokens they hold.
-func (p Prefix) Pin(salt string, tokens []int32) (int, error) {
-	return p.tokens("prefix pin", salt, tokens, raw.PrefixPin)
-}
-
-// Unpin removes a pin of exactly these tokens: the first of the text, as many as Pin returned.
-func (p Prefix) Unpin(salt string, tokens []int32) error {
-	return p.salted("prefix unpin", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return raw.PrefixUnpin(cache, salt, size, uint64(len(tokens)), first(tokens))
-	})
-}
-
 // NoQuota makes SetQuota remove the limit.
 const NoQuota = ^uint64(0)
 

@@ -18,7 +18,6 @@ const (
 type SessionConfig struct {
 	Priority  int32 // ChooseVictims names sessions of higher priority last.
 	PrefixUse PrefixUse
-	Retention Retention
 	// Any bytes, up to 256: sessions share prefixes only with those of the same salt. "": none.
 	Salt string
 }
@@ -44,7 +43,7 @@ func newSession(cache *Cache, handle raw.Session) *Session {
 func (c *SessionConfig) place() *raw.SessionConfig {
 	out := sized(&raw.SessionConfig{})
 	salt := []byte(c.Salt)
-	out.Priority, out.PrefixUse, out.Retention = c.Priority, int32(c.PrefixUse), int32(c.Retention)
+	out.Priority, out.PrefixUse = c.Priority, int32(c.PrefixUse)
 	out.Salt, out.SaltSize = unsafe.Pointer(first(salt)), uint64(len(salt))
 	return out
 }
@@ -143,17 +142,6 @@ func (s *Session) Trim(length int) error {
 	n := numbers{op: "trim"}
 	tokens := n.u64("length", length)
 	return n.call(s, func() raw.Status { return raw.SessionTrim(s.handle, tokens) })
-}
-
-// ReturnHintNever is the hint of SetReturnHint that the text will not continue.
-const ReturnHintNever = raw.ReturnHintNever
-
-// SetReturnHint sets the expected time, in any unit, until the text continues in another session;
-// 0: unknown. The default eviction policy learns from it.
-func (s *Session) SetReturnHint(delay uint32) error {
-	return call("set return hint", s, func() raw.Status {
-		return raw.SessionSetReturnHint(s.handle, delay)
-	})
 }
 
 // TrimPoint returns the longest length, up to limit, that Trim can keep: with a window or with

@@ -121,16 +121,6 @@ type Store struct {
 // Store returns the store of the cache.
 func (c *Cache) Store() Store { return Store{c} }
 
-// Prefetch starts to read a text from the store into the prefix index and returns at once. Call it
-// for a queued request or a suspended session.
-func (s Store) Prefetch(salt string, tokens []int32) error {
-	return s.cache.Prefix().salted("store prefetch", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return raw.StorePrefetch(cache, salt, size, uint64(len(tokens)), first(tokens))
-	})
-}
-
 // Wait waits until no prefetch of the text is in progress, and returns how many of its tokens are
 // in memory now, in whole blocks.
 func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, error) {

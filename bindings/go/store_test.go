@@ -8,6 +8,11 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
+func prefetch(t *testing.T, cache *pagedkv.Cache, text []int32) {
+	t.Helper()
+	must(t, errorOf(cache.Prefix().Hint("", text, pagedkv.Hint{Action: pagedkv.HintPrefetch})))
+}
+
 func TestTextsComeBackFromADirectory(t *testing.T) {
 	config := pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{},
 		Store: &pagedkv.StoreConfig{
@@ -30,7 +35,7 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	must(t, first.Close())
 
 	second := newCache(t, config)
-	must(t, second.Store().Prefetch("", text))
+	prefetch(t, second, text)
 	if cached, err := second.Store().Wait("", text, 20*time.Second); err != nil || cached != 32 {
 		t.Errorf("%d tokens are back, %v", cached, err)
 	}
@@ -44,7 +49,7 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	near(t, "the next token", extend(t, again, []int32{99}), extend(t, plain, []int32{99}))
 	must(t, second.Store().Cancel("", text))
 	must(t, again.Suspend())
-	must(t, second.Store().Prefetch("", append(text, 99)))
+	prefetch(t, second, append(text, 99))
 
 	refused(t, errorOf(newCache(t, pagedkv.CacheConfig{}).Store().Stats()), pagedkv.ErrUnsupported)
 	config.Storage = pagedkv.StorageContiguous // supports no store: the directory is closed again

@@ -215,7 +215,7 @@ typedef struct pkv_prefix_config {
   uint32_t struct_size;  /**< Must be sizeof(pkv_prefix_config). */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
-   * The most block positions that can be pinned at once (pkv_prefix_pin); 0 (default): a quarter of
+   * The most block positions that can be pinned at once (PKV_HINT_PIN); 0 (default): a quarter of
    * the blocks of the largest group.
    */
   uint64_t max_pinned_blocks;

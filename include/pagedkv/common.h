@@ -45,15 +45,15 @@ typedef enum pkv_status PKV_ENUM {
   PKV_OVERFLOW = 102,         /**< A size or an index does not fit into its type. */
   PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
   PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
-  PKV_NOT_HELD = 105,    /**< A block was released, or a text unpinned, more often than held. */
-  PKV_WRONG_CACHE = 106, /**< A session, batch or snapshot of another cache. */
-  PKV_BUSY = 107,        /**< Another call or an open batch uses the object. */
-  PKV_REENTRANT = 108,   /**< A call from inside one of the caller's hooks. */
-  PKV_FORKED = 109,      /**< A handle inherited by fork(): the child may only close it. */
-  PKV_UNSUPPORTED = 110, /**< Not available in this build, on this CPU or with this config. */
-  PKV_INCOMPLETE = 111,  /**< A layer was not yet written in this step. */
-  PKV_SUSPENDED = 112,   /**< The session is suspended: resume it first. */
-  PKV_TOO_LARGE = 113,   /**< More than the whole cache can hold: refuse the request. */
+  PKV_NOT_HELD = 105,         /**< A block was released more often than held. */
+  PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
+  PKV_BUSY = 107,             /**< Another call or an open batch uses the object. */
+  PKV_REENTRANT = 108,        /**< A call from inside one of the caller's hooks. */
+  PKV_FORKED = 109,           /**< A handle inherited by fork(): the child may only close it. */
+  PKV_UNSUPPORTED = 110,      /**< Not available in this build, on this CPU or with this config. */
+  PKV_INCOMPLETE = 111,       /**< A layer was not yet written in this step. */
+  PKV_SUSPENDED = 112,        /**< The session is suspended: resume it first. */
+  PKV_TOO_LARGE = 113,        /**< More than the whole cache can hold: refuse the request. */
   /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
   PKV_BATCH_TOO_LARGE = 114,
   PKV_BLOCK_SEALED = 115, /**< A write to a block that is sealed. */
@@ -62,7 +62,7 @@ typedef enum pkv_status PKV_ENUM {
 
   PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks: pkv_last_error_details. */
   PKV_OUT_OF_MEMORY = 201, /**< The allocator returned no memory. */
-  /** A count is at its limit: open objects, references to a block, or pinned blocks. */
+  /** A count is at its limit: open objects or references to a block. */
   PKV_LIMIT_REACHED = 202,
 
   PKV_CORRUPT = 300,       /**< Data is damaged or cut short. */

@@ -24,7 +24,7 @@
  *
  * 3. Prefix reuse. A cache with a pkv_prefix_config keeps the full blocks of sessions, even after
  *    they end, and pkv_session_match_prefix gives them to sessions that begin with the same tokens.
- *    (prefix.h)
+ *    Hints say which to keep, to evict first, to fetch or to drop. (prefix.h, hint.h)
  *
  * 4. Sessions that survive. pkv_file_save writes sessions and the prefix index to a file, a buffer
  *    or a stream of yours; pkv_file_load opens them again in another process. A store keeps blocks
@@ -93,6 +93,7 @@
 #include <pagedkv/batch.h>
 #include <pagedkv/snapshot.h>
 #include <pagedkv/prefix.h>
+#include <pagedkv/hint.h>
 #include <pagedkv/file.h>
 #include <pagedkv/store.h>
 #include <pagedkv/pool.h>

@@ -335,6 +335,14 @@ using PrefixConfig = detail::Config<pkv_prefix_config>;
 using SessionConfig = detail::Config<pkv_session_config>;
 using StoreConfig = detail::Config<pkv_store_config>;
 
+/** What to do with a range of a text or session: see hint.h. */
+struct Hint : detail::Config<pkv_hint> {
+  explicit Hint(pkv_hint_action chosen, uint64_t duration = 0) {
+    action = chosen;
+    duration_ms = duration;
+  }
+};
+
 /** Which blocks queries read. By default these include the first and the last block. */
 struct ChosenBlocks : detail::Config<pkv_chosen_blocks> {
   ChosenBlocks() { first_blocks = last_blocks = 1; }
@@ -384,7 +392,11 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
   void reserve(uint64_t total_tokens) { check(pkv_session_reserve(handle_, total_tokens)); }
   void set_priority(int32_t priority) { check(pkv_session_set_priority(handle_, priority)); }
-  void set_return_hint(uint32_t delay) { check(pkv_session_set_return_hint(handle_, delay)); }
+  /** Gives a hint about the session: see hint.h. */
+  pkv_hint_result hint(const Hint& hint) const {
+    return detail::filled<pkv_hint_result>(
+        [&](auto* out) { return pkv_hint_session(handle_, &hint, out); });
+  }
 
   void read(uint32_t layer, uint64_t first, size_t n, const Tensor& k, const Tensor& v) const {
     check(pkv_session_read(handle_, layer, first, n, k.get(), v.get()));
@@ -753,13 +765,14 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   uint64_t probe_prefix(Span<const int32_t> ids, std::string_view salt = {}) const {
     return of_text(pkv_prefix_probe, ids, salt);
   }
-  uint64_t pin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
-    return of_text(pkv_prefix_pin, ids, salt);
+  /** Gives a hint about a text: see hint.h. */
+  pkv_hint_result hint(const Hint& hint, Span<const int32_t> ids, std::string_view salt = {}) {
+    return detail::filled<pkv_hint_result>([&](auto* out) {
+      return pkv_hint_text(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), &hint, out);
+    });
   }
-  /** Removes a pin; ids: as many as pin_prefix() returned. */
-  void unpin_prefix(Span<const int32_t> ids, std::string_view salt = {}) {
-    check(pkv_prefix_unpin(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
-  }
+  /** Sets the clock of hints, for tests. */
+  void set_hint_clock(uint64_t now_ms) { check(pkv_hint_set_clock(handle_, now_ms)); }
   /** For all salts. */
   pkv_prefix_stats prefix_stats() const {
     return detail::filled<pkv_prefix_stats>(
@@ -789,9 +802,6 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   pkv_store_stats store_stats() const {
     return detail::filled<pkv_store_stats>(
         [&](auto* out) { return pkv_store_get_stats(handle_, out); });
-  }
-  void prefetch(Span<const int32_t> ids, std::string_view salt = {}) {
-    check(pkv_store_prefetch(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
   }
   /** Waits for prefetches of a prompt, and returns how many of its tokens are in memory. */
   uint64_t wait(Span<const int32_t> ids, uint32_t timeout_ms, std::string_view salt = {}) {

@@ -17,9 +17,10 @@
  * hits nor counts nor the time of a look-up show what another salt has cached. Sessions without a
  * salt share with each other.
  *
- * Blocks that are pinned or in use are never evicted. Of the others, those of lower retention are
- * evicted first, and among equals the policy in the cache's config decides. A quota limits what one
- * salt may keep cached.
+ * Blocks that are in use are never evicted, and pinned ones only for a step that would fail without
+ * them. Of the others, those of lower retention are evicted first, and among equals the policy in
+ * the cache's config decides. Hints pin blocks and set their retention (hint.h). A quota limits
+ * what one salt may keep cached.
  *
  * Counts are in block positions: one block in each layer group, for the same tokens.
  *
@@ -67,10 +68,11 @@ typedef struct pkv_prefix_stats {
   uint64_t evicted_blocks;   /**< Block positions removed so far because memory was needed. */
   /** Block positions removed so far because a salt's quota was full. */
   uint64_t expelled_blocks;
-  uint64_t cleared_blocks;   /**< Block positions removed so far by pkv_prefix_clear. */
+  uint64_t cleared_blocks;   /**< Block positions removed so far by pkv_prefix_clear and DROP. */
   uint64_t cached_blocks;    /**< Block positions cached now. */
   uint64_t evictable_blocks; /**< Of these, unused and not pinned. */
   uint64_t pinned_blocks;    /**< Of these, pinned. */
+  uint64_t yielded_pins;     /**< Pins that ended so far because a step needed their blocks. */
 } pkv_prefix_stats;
 
 /**
@@ -121,39 +123,6 @@ PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t sa
 PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens, uint64_t* cached);
 
-/**
- * Pins the full blocks of a prompt that are cached: they stay cached, even if unused, until they
- * were unpinned as often as pinned. To pin a system prompt, compute it in a session, close the
- * session, then call this.
- *
- * @param      cache      The cache. max_pinned_blocks in its prefix config limits all its pins.
- * @param[in]  salt       The salt. NULL with size 0: none.
- * @param      salt_size  Bytes of the salt.
- * @param      n          Tokens in the prompt.
- * @param[in]  tokens     [n]: their ids.
- * @param[out] pinned     The number of tokens pinned, in full blocks; 0 if nothing is cached.
- *                        pkv_prefix_unpin needs it.
- *
- * Statuses: UNSUPPORTED (no index), LIMIT_REACHED (max_pinned_blocks, or 2^31 pins of the salt;
- * then nothing is pinned). Since 0.1.
- */
-PKV_API pkv_status pkv_prefix_pin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                  const int32_t* tokens, uint64_t* pinned);
-
-/**
- * Removes a pin. Pins of shorter or longer beginnings of the prompt are not touched.
- *
- * @param     cache      The cache.
- * @param[in] salt       The salt. NULL with size 0: none.
- * @param     salt_size  Bytes of the salt.
- * @param     n          The number of tokens that pkv_prefix_pin returned. 0 does nothing.
- * @param[in] tokens     [n]: the first ids of the prompt.
- *
- * Statuses: UNSUPPORTED (no index), NOT_HELD (no such pin). Since 0.1.
- */
-PKV_API pkv_status pkv_prefix_unpin(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                    const int32_t* tokens);
-
 /** Pass it as `blocks` to pkv_prefix_set_quota to mean no limit. */
 #define PKV_NO_QUOTA UINT64_MAX
 
@@ -183,7 +152,7 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
   /** A match can no longer end there: a block that it needs was evicted. */
   PKV_PREFIX_EVENT_EVICTED = 2,
   PKV_PREFIX_EVENT_EXPELLED = 3, /**< It was removed because its salt's quota was full. */
-  PKV_PREFIX_EVENT_CLEARED = 4   /**< It was removed by pkv_prefix_clear. */
+  PKV_PREFIX_EVENT_CLEARED = 4   /**< It was removed by pkv_prefix_clear or DROP. */
 } pkv_prefix_event_kind;
 
 /**

@@ -27,8 +27,9 @@ typedef enum pkv_prefix_use PKV_ENUM {
 } pkv_prefix_use;
 
 /**
- * How long the prefix index keeps the blocks of a session: all unused blocks of lower retention are
- * evicted before any of higher retention.
+ * How long the prefix index keeps blocks: all unused blocks of lower retention are evicted before
+ * any of higher retention. Hints set it: see hint.h. A shared block has the highest of all its
+ * sessions.
  */
 typedef enum pkv_retention PKV_ENUM {
   PKV_RETENTION_LOW = -1,   /**< Prompts that hardly ever return: batch jobs, evaluations. */
@@ -41,8 +42,7 @@ typedef struct pkv_session_config {
   uint32_t struct_size;      /**< Must be sizeof(pkv_session_config). */
   int32_t priority;          /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
   pkv_prefix_use prefix_use; /**< Default SHARE. */
-  /** Retention of the session's blocks. A shared block has the highest of all its sessions. */
-  pkv_retention retention;
+  uint32_t reserved;         /**< 0. */
   /**
    * salt_size bytes, copied. Only sessions with the same salt share prefixes. NULL (default): none.
    */
@@ -173,30 +173,6 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limit,
                                               uint64_t* length);
 
-/** Return hint: unknown (default). */
-#define PKV_RETURN_HINT_UNKNOWN 0u
-/** Return hint: the conversation will not continue. */
-#define PKV_RETURN_HINT_NEVER UINT32_MAX
-
-/**
- * Tells the eviction policy how soon a later session will probably begin with this session's
- * tokens, for example when a tool returns or the user has read the answer. Call it before the
- * session is closed, suspended or trimmed. The hint stays until it is set again; forks and
- * snapshots inherit it.
- *
- * The policy LEARNED measures when sequences with similar hints (equal when rounded down to a power
- * of two) really return. So any unit works if it is always the same, and a wrong hint costs little.
- * Blocks that several sequences share are judged by their uses instead. Other policies ignore the
- * hint.
- *
- * @param session  The session.
- * @param delay    How long until then, for example in seconds; or PKV_RETURN_HINT_UNKNOWN or
- *                 PKV_RETURN_HINT_NEVER.
- *
- * Statuses: BUSY. Since 0.1.
- */
-PKV_API pkv_status pkv_session_set_return_hint(pkv_session session, uint32_t delay);
-
 /**
  * Frees blocks anywhere in a session, in one layer group (as H2O and SnapKV do). The remaining
  * tokens keep their positions. In this group, later steps attend as if the tokens of these blocks
@@ -223,9 +199,8 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
  * Opens a session with the same tokens. They share all blocks, even the last one if it is not full;
  * the first session to write to that block copies it. Storage CONTIGUOUS copies everything.
  *
- * The new session inherits priority, use of the prefix index, salt, retention and return hint. It
- * does not inherit reserved blocks, nor remembered tokens that a resumed session has not computed
- * again yet.
+ * The new session inherits priority, use of the prefix index, salt and hints. It does not inherit
+ * reserved blocks, nor remembered tokens that a resumed session has not computed again yet.
  *
  * @param      session  The session; it does not change.
  * @param[out] out      The new session.

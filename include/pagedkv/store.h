@@ -106,29 +106,8 @@ typedef struct pkv_store_config {
 } pkv_store_config;
 
 /**
- * Starts a prefetch and returns: blocks of a prompt that are in the store, but not in memory, are
- * read into the prefix index. Call it when a request is queued; a later pkv_session_match_prefix
- * finds the blocks that have arrived.
- *
- * It uses only free and evictable blocks, and none beyond the quota of the salt
- * (pkv_prefix_set_quota). Salts take turns: each has its prefetches done in the order of the calls.
- * At most 64 are pending; one more cancels the newest one of the salt that has the most, which may
- * be this one.
- *
- * @param     cache      The cache.
- * @param[in] salt       The salt. NULL with size 0: none.
- * @param     salt_size  Bytes of the salt.
- * @param     n          Tokens in the prompt.
- * @param[in] tokens     [n]: their ids.
- *
- * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
- */
-PKV_API pkv_status pkv_store_prefetch(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                      const int32_t* tokens);
-
-/**
- * Waits until the prefetches of a prompt are done or cancelled. Prefetches of its prefixes, and of
- * longer prompts that begin with it, count as well.
+ * Waits until the prefetches of a prompt (hint.h) are done or cancelled. Prefetches of its
+ * prefixes, and of longer prompts that begin with it, count as well.
  *
  * @param      cache       The cache.
  * @param[in]  salt        The salt. NULL with size 0: none.

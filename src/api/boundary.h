@@ -58,6 +58,13 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
 }
 
+// Returns the prefix index of a cache. Throws UNSUPPORTED.
+inline prefix::Index& index_of(const Cache& cache) {
+  if (cache.prefix() == nullptr)
+    fail(PKV_UNSUPPORTED, "the cache has no prefix index: its config had none");
+  return *cache.prefix();
+}
+
 template <class Handle>
 uint64_t bits(Handle handle) {
   return reinterpret_cast<uint64_t>(handle);

@@ -1,8 +1,6 @@
 // The C functions of the prefix index (pkv_prefix_).
 #include <pagedkv/prefix.h>
 
-#include <functional>
-
 #include "api/boundary.h"
 #include "base/status.h"
 #include "engine/cache/cache.h"
@@ -11,12 +9,6 @@
 
 namespace pkv::api {
 namespace {
-
-prefix::Index& index_of(const CacheLease& cache) {
-  prefix::Index* const index = cache->prefix();
-  if (index == nullptr) fail(PKV_UNSUPPORTED, "the cache has no prefix index: its config had none");
-  return *index;
-}
 
 pkv_prefix_stats public_stats(const prefix::Figures& figures) {
   pkv_prefix_stats stats{};
@@ -32,24 +24,8 @@ pkv_prefix_stats public_stats(const prefix::Figures& figures) {
   stats.expelled_blocks = figures.expelled;
   stats.cleared_blocks = figures.cleared;
   stats.pinned_blocks = figures.pinned;
+  stats.yielded_pins = figures.yielded;
   return stats;
-}
-
-// Calls a function of the index, which returns a number of blocks of a text, and sets *result to
-// their tokens.
-template <class Function>
-pkv_status call_on_text(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                        const int32_t* tokens, uint64_t* result, const char* result_name,
-                        const Function& function) {
-  return guarded([&] {
-    const CacheLease cache(handle);
-    prefix::Index& index = index_of(cache);
-    check_list(tokens, n, "tokens");
-    check_pointer(result, result_name);
-    const uint32_t blocks =
-        std::invoke(function, index, check_salt(salt, salt_size), prefix::Tokens(tokens, n));
-    *result = uint64_t{blocks} * cache->config().block_size;
-  });
 }
 
 }  // namespace
@@ -62,7 +38,7 @@ pkv_status pkv_prefix_get_stats(pkv_cache handle, const void* salt, size_t salt_
                                 pkv_prefix_stats* out) {
   return guarded([&] {
     const CacheLease cache(handle);
-    prefix::Index& index = index_of(cache);
+    prefix::Index& index = index_of(*cache);
     fill_struct(
         out,
         public_stats(salt_size == PKV_ALL_SALTS ? index.figures()
@@ -74,7 +50,7 @@ pkv_status pkv_prefix_get_stats(pkv_cache handle, const void* salt, size_t salt_
 pkv_status pkv_prefix_clear(pkv_cache handle, const void* salt, size_t salt_size) {
   return guarded([&] {
     const CacheLease cache(handle);
-    prefix::Index& index = index_of(cache);
+    prefix::Index& index = index_of(*cache);
     if (salt_size == PKV_ALL_SALTS) return index.clear(nullptr);
     const std::string_view one = check_salt(salt, salt_size);
     index.clear(&one);
@@ -83,21 +59,13 @@ pkv_status pkv_prefix_clear(pkv_cache handle, const void* salt, size_t salt_size
 
 pkv_status pkv_prefix_probe(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
                             const int32_t* tokens, uint64_t* cached) {
-  return call_on_text(handle, salt, salt_size, n, tokens, cached, "cached", &prefix::Index::cached);
-}
-
-pkv_status pkv_prefix_pin(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                          const int32_t* tokens, uint64_t* pinned) {
-  return call_on_text(handle, salt, salt_size, n, tokens, pinned, "pinned", &prefix::Index::pin);
-}
-
-pkv_status pkv_prefix_unpin(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                            const int32_t* tokens) {
   return guarded([&] {
     const CacheLease cache(handle);
-    prefix::Index& index = index_of(cache);
+    const prefix::Index& index = index_of(*cache);
     check_list(tokens, n, "tokens");
-    index.unpin(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    check_pointer(cached, "cached");
+    const uint32_t blocks = index.cached(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    *cached = uint64_t{blocks} * cache->config().block_size;
   });
 }
 
@@ -106,7 +74,7 @@ pkv_status pkv_prefix_set_quota(pkv_cache handle, const void* salt, size_t salt_
   return guarded([&] {
     const CacheLease cache(handle);
     const std::optional<uint64_t> own = blocks == PKV_NO_QUOTA ? 0 : blocks;
-    index_of(cache).set_quota(check_salt(salt, salt_size), blocks == 0 ? std::nullopt : own);
+    index_of(*cache).set_quota(check_salt(salt, salt_size), blocks == 0 ? std::nullopt : own);
   });
 }
 
@@ -114,7 +82,7 @@ pkv_status pkv_prefix_read_events(pkv_cache handle, uint64_t* next, size_t n,
                                   pkv_prefix_event* events, size_t* count, uint64_t* lost) {
   return guarded([&] {
     const CacheLease cache(handle);
-    const prefix::Index& index = index_of(cache);
+    const prefix::Index& index = index_of(*cache);
     if (!index.has_events())
       fail(PKV_UNSUPPORTED, "the cache keeps no events: its prefix config says 0");
     check_pointer(next, "next");

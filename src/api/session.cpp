@@ -10,22 +10,15 @@
 namespace pkv::api {
 namespace {
 
-// The rank of a retention in the prefix index, which evicts blocks of a lower rank first.
-uint8_t retention_rank(pkv_retention retention) {
-  if (retention < PKV_RETENTION_LOW || retention > PKV_RETENTION_HIGH)
-    fail(PKV_INVALID_ARGUMENT, "retention is %d; it must be -1 to 1", static_cast<int>(retention));
-  return static_cast<uint8_t>(retention - PKV_RETENTION_LOW);
-}
-
 // The hold that lets a session match and publish prefixes; empty for a session that does neither.
 prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
   if (config.prefix_use < PKV_PREFIX_SHARE || config.prefix_use > PKV_PREFIX_OFF)
     fail(PKV_INVALID_ARGUMENT, "prefix_use is %d; it must be 0 to 2",
          static_cast<int>(config.prefix_use));
-  const uint8_t retention = retention_rank(config.retention);
+  if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
   if (cache.prefix() == nullptr || config.prefix_use == PKV_PREFIX_OFF) return {};
-  return prefix::Index::Hold(*cache.prefix(), salt, retention);
+  return prefix::Index::Hold(*cache.prefix(), salt, prefix::normal_retention);
 }
 
 }  // namespace
@@ -100,10 +93,6 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
 
 pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
   return guarded([&] { SessionLease(handle, Access::write)->trim(length); });
-}
-
-pkv_status pkv_session_set_return_hint(pkv_session handle, uint32_t delay) {
-  return guarded([&] { SessionLease(handle, Access::write)->set_return_hint(delay); });
 }
 
 pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t count,

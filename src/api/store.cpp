@@ -28,15 +28,6 @@ std::chrono::steady_clock::time_point deadline_in(uint32_t ms) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_store_prefetch(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                              const int32_t* tokens) {
-  return guarded([&] {
-    const CacheLease cache(handle);
-    check_list(tokens, n, "tokens");
-    store_of(cache).reader().prefetch(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
-  });
-}
-
 pkv_status pkv_store_wait(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
                           const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
                           uint64_t* pending) {

@@ -4,6 +4,7 @@
 #include <future>
 #include <thread>
 
+#include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "elsewhere.h"
 
@@ -36,7 +37,7 @@ class ElsewhereStore : public testing::Test {
     CHECK(pkv_prefix_clear(at.cache, nullptr, PKV_ALL_SALTS));
   }
   static void prefetch(const Elsewhere& at, const Text& text) {
-    CHECK(pkv_store_prefetch(at.cache, nullptr, 0, text.size(), text.data()));
+    cache_test::prefetch(at.cache, text);
   }
   static uint64_t wait(const Elsewhere& at, const Text& text, uint32_t time = long_time) {
     uint64_t cached = 99;

@@ -163,24 +163,22 @@ TEST_F(Evictable, ATrimIntoABlockOfAFullPool) {
     }
 }
 
-// A pin keeps the block, so the session cannot go on.
+// A pin keeps the block, but yields so that the session goes on.
 TEST_F(Evictable, ATrimIntoAPinnedBlockOfAFullPool) {
   make(4, made<pkv_prefix_config>({.max_pinned_blocks = 4}));
   const Text whole = text(1, 64);
   Session session = open(cache_);
   extend(session, whole);
-  uint64_t pinned = 0;
-  CHECK(pkv_prefix_pin(cache_, nullptr, 0, whole.size(), whole.data(), &pinned));
-  EXPECT_EQ(64u, pinned);
+  EXPECT_EQ(64u, hint(cache_, PKV_HINT_PIN, whole).tokens);
   CHECK(pkv_session_trim(session, 63));
   const uint32_t one = 1;
   pkv_session list = session, victim;
-  size_t victims = 0;
-  REFUSED(PKV_OUT_OF_BLOCKS,
-          pkv_batch_choose_victims(cache_, 1, &list, &one, 1, &victim, &victims));
-  pkv_batch batch;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 1, &list, &one, &batch));
-  EXPECT_EQ(64u, probe(whole));
+  size_t victims = 9;
+  CHECK(pkv_batch_choose_victims(cache_, 1, &list, &one, 1, &victim, &victims));
+  EXPECT_EQ(0u, victims);
+  begin(cache_, {session}, {1});
+  EXPECT_EQ(48u, probe(whole));
+  EXPECT_EQ(1u, figures().yielded_pins);
 }
 
 // Two sessions share a cached text. One drops most of it, and then the other one ends. Blocks

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../support/cache.h"
+#include "../support/hints.h"
 #include "../support/rows.h"
 
 namespace cache_test {
@@ -79,9 +80,10 @@ class Prefix : public testing::Test {
   Session open_salted(const std::string& salt, pkv_prefix_use use = PKV_PREFIX_SHARE,
                       pkv_retention retention = PKV_RETENTION_NORMAL) {
     auto config = made<pkv_session_config>(
-        {.prefix_use = use, .retention = retention, .salt = salt.data(), .salt_size = salt.size()});
+        {.prefix_use = use, .salt = salt.data(), .salt_size = salt.size()});
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
+    if (retention != PKV_RETENTION_NORMAL) hint(session, PKV_HINT_RETAIN, {.retention = retention});
     return Session(session);
   }
 

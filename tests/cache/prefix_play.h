@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 
 #include "../store/support.h"
 #include "../support/cache.h"
+#include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "../support/rows.h"
 #include "../support/unwritten.h"
@@ -34,9 +36,9 @@ struct PrefixSetup {
 inline constexpr PrefixSetup prefix_setups[] = {
     {"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 22},
     {"plain_lru", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 0, 24, 9},
-    {"packed_lfu_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 32},
+    {"packed_lfu_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LFU, 24, 28},
     {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 24, 6},
-    {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 32},
+    {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_EVICTION_LRU, 40, 27},
     {"tier", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 22, 0, true},
     {"tier_plain_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 27, 12, true},
     {"shared", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_EVICTION_LEARNED, 0, 22, 0, false, true},
@@ -106,11 +108,15 @@ class PrefixPlay {
         store_(world.store),
         engine_(world.engine),
         random_(random),
-        alone_(alone) {}
+        alone_(alone) {
+    if (alone) CHECK(pkv_hint_set_clock(cache_, now_));
+  }
 
   void operate() {
     if (setup_.tier && random_.chance(20)) return use_tier();
+    if (random_.chance(5)) return give_hint();
     if (alone_ && random_.chance(5)) return preempt();
+    if (alone_ && random_.chance(1)) return expect_room();
     const uint64_t choice = random_.below(100);
     if (talks_.empty() || (choice < 25 && talks_.size() < 6)) return open_talk();
     const size_t t = random_.below(talks_.size());
@@ -123,8 +129,7 @@ class PrefixPlay {
     if (choice < 88) return snapshot(t);
     if (choice < 92) return suspend(t);
     if (choice < 96) return resume(random_.below(talks_.size()));
-    if (choice < 98) return pin();
-    if (choice < 99) return unpin();
+    if (random_.chance(50)) return pass_time();
     if (random_.chance(50)) return save_and_load();
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   }
@@ -137,12 +142,13 @@ class PrefixPlay {
     const pkv_cache_stats stats = stats_of(cache_);
     ASSERT_LE(stats.evictable_blocks, stats.used_blocks);
     compare_events();
+    compare_pins();
   }
 
   void finish() {
     talks_.clear();
     snapshots_.clear();
-    while (!pins_.empty()) unpin();
+    CHECK(pkv_hint_set_clock(cache_, UINT64_MAX));  // All pins end.
     settle();
   }
 
@@ -152,6 +158,7 @@ class PrefixPlay {
 
  private:
   static constexpr uint32_t forever = 60000;  // milliseconds
+  static constexpr uint64_t first_time = 1'000'000;
   using Text = std::vector<int32_t>;
   struct Talk {
     Session session;
@@ -189,9 +196,6 @@ class PrefixPlay {
     auto config = made<pkv_session_config>({.prefix_use = random_.chance(85)   ? PKV_PREFIX_SHARE
                                                           : random_.chance(50) ? PKV_PREFIX_MATCH
                                                                                : PKV_PREFIX_OFF,
-                                            .retention = random_.chance(60)   ? PKV_RETENTION_NORMAL
-                                                         : random_.chance(50) ? PKV_RETENTION_LOW
-                                                                              : PKV_RETENTION_HIGH,
                                             .salt = &talk.salt,
                                             .salt_size = talk.salt != '\0'});
     pkv_session session;
@@ -203,11 +207,6 @@ class PrefixPlay {
     ASSERT_LE(matched, wanted.size());
     if (config.prefix_use == PKV_PREFIX_OFF) {
       ASSERT_EQ(0u, matched);
-    } else {
-      for (const auto& [pinned, salt] : pins_)
-        if (salt == talk.salt && begins(wanted, pinned)) {
-          ASSERT_GE(matched, pinned.size()) << "a pinned text is gone";
-        }
     }
     matched_ += matched;
     talk.text.assign(wanted.begin(), wanted.begin() + static_cast<int64_t>(matched));
@@ -359,30 +358,85 @@ class PrefixPlay {
     if (length >= total) talk.remembered.clear();
   }
 
-  static bool begins(const Text& text, const Text& with) {
-    return with.size() <= text.size() && std::equal(with.begin(), with.end(), text.begin());
+  uint64_t draw_position(const Text& text) {
+    return random_.chance(40) ? 0 : random_.below(text.size() + 1);
   }
 
-  // Pins or unpins an earlier text. Pins are counted, and several threads pin the same texts, so
-  // each thread removes only its own pins.
-  void pin() {
-    if (past_.empty() || pins_.size() >= 3) return;
+  // Gives a hint about an earlier text or a session.
+  void give_hint() {
+    if (past_.empty()) return;
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
-    uint64_t pinned = 0;
-    if (!worked(pkv_prefix_pin(cache_, &salt, salt != '\0', text.size(), text.data(), &pinned)))
-      return;
-    ASSERT_LE(pinned, text.size());
-    if (pinned > 0)
-      pins_.emplace_back(Text(text.begin(), text.begin() + static_cast<int64_t>(pinned)), salt);
+    constexpr uint64_t durations[] = {0, 1, 5, 1000, UINT64_MAX};
+    pkv_hint given = hint_of(static_cast<pkv_hint_action>(random_.below(8) + 1));
+    given.first = draw_position(text);
+    given.end = draw_position(text);
+    if (given.end != 0 && given.end < given.first) std::swap(given.first, given.end);
+    given.retention = static_cast<pkv_retention>(static_cast<int>(random_.below(3)) - 1);
+    given.duration_ms = durations[random_.below(std::size(durations))];
+    if (random_.chance(40) && !talks_.empty())
+      return static_cast<void>(
+          hint(talks_[random_.below(talks_.size())].session, given.action, given));
+    if (given.action == PKV_HINT_RETURN) return;
+    const std::string_view salted(&salt, salt != '\0');
+    const pkv_hint_result result = hint(cache_, given.action, text, salted, given);
+    const uint64_t end = given.end == 0 ? text.size() : given.end;
+    ASSERT_LE(result.tokens, end);
+    if (!alone_) return;
+    const bool accepted = result.outcome == PKV_HINT_ACCEPTED;
+    if (given.action == PKV_HINT_DROP && accepted) {
+      ASSERT_LE(probe(text, salt), (given.first + 15) / 16 * 16);
+    } else if (given.action == PKV_HINT_PIN && result.tokens > 0) {
+      const uint64_t until =
+          given.duration_ms - 1 < UINT64_MAX - 1 - now_ ? now_ + given.duration_ms : UINT64_MAX;
+      uint64_t& known = pins_[{first_tokens(text, result.tokens), salt}];
+      known = std::max(known, until);
+    } else if (given.action == PKV_HINT_UNPIN) {
+      const auto known = pins_.find({first_tokens(text, end / 16 * 16), salt});
+      if (known != pins_.end() && accepted) pins_.erase(known);
+    }
   }
 
-  void unpin() {
-    if (pins_.empty()) return;
-    const auto [text, salt] = pins_[random_.below(pins_.size())];
-    CHECK(pkv_prefix_unpin(cache_, &salt, salt != '\0', text.size(), text.data()));
-    pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
+  // Lets time pass, and forgets the pins that ended.
+  void pass_time() {
+    if (!alone_) return;
+    now_ += random_.below(20);
+    CHECK(pkv_hint_set_clock(cache_, now_));
   }
+
+  static Text first_tokens(const Text& text, uint64_t n) {
+    return {text.begin(), text.begin() + static_cast<int64_t>(n)};
+  }
+  uint64_t probe(const Text& text, char salt) {
+    uint64_t cached = 0;
+    CHECK(pkv_prefix_probe(cache_, &salt, salt != '\0', text.size(), text.data(), &cached));
+    return cached;
+  }
+
+  // Pinned texts are cached, unless a step needed their blocks.
+  void compare_pins() {
+    auto stats = made<pkv_prefix_stats>();
+    CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
+    if (std::exchange(yielded_, stats.yielded_pins) != stats.yielded_pins) pins_.clear();
+    std::erase_if(pins_, [&](const auto& pin) { return pin.second <= now_; });
+    for (const auto& [pin, until] : pins_)
+      ASSERT_GE(probe(pin.first, pin.second), pin.first.size()) << "a pinned text is gone";
+    if (!pins_.empty()) {
+      ASSERT_GT(stats.pinned_blocks, 0u);
+    }
+  }
+
+  // Whatever hints said, a step that an empty cache has room for gets its blocks once nothing else
+  // holds any.
+  void expect_room() {
+    for (size_t t = 0; t < talks_.size(); t++)
+      if (!talks_[t].suspended) suspend(t);
+    snapshots_.clear();
+    settle();
+    const Session session = open(cache_);
+    CHECK(pkv_session_reserve(session, 16 * most_blocks()));
+  }
+  uint64_t most_blocks() const { return setup_.shared ? setup_.blocks / 2 : setup_.blocks; }
 
   // A file restores sessions, whatever they share.
   void save_and_load() {
@@ -412,7 +466,7 @@ class PrefixPlay {
     if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
-    CHECK(pkv_store_prefetch(cache_, &salt, salt != '\0', text.size(), text.data()));
+    prefetch(cache_, text, {&salt, salt != '\0'});
     if (random_.chance(10))
       CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
     uint64_t cached = 0;
@@ -447,8 +501,10 @@ class PrefixPlay {
   void settle() {
     if (!setup_.tier) return;
     uint64_t queued = 99, cached = 99;
-    CHECK(pkv_store_prefetch(cache_, nullptr, 0, 0, nullptr));
-    CHECK(pkv_store_wait(cache_, nullptr, 0, 0, nullptr, forever, &cached, nullptr));
+    const Text unknown(16, -7);
+    prefetch(cache_, unknown);
+    CHECK(pkv_store_wait(cache_, nullptr, 0, unknown.size(), unknown.data(), forever, &cached,
+                         nullptr));
     CHECK(pkv_store_flush(cache_, forever, &queued));
   }
 
@@ -567,7 +623,8 @@ class PrefixPlay {
   std::vector<Talk> talks_;
   std::vector<std::pair<Snapshot, std::pair<Text, char>>> snapshots_;
   std::vector<Text> past_;
-  std::vector<std::pair<Text, char>> pins_;
+  std::map<std::pair<Text, char>, uint64_t> pins_;  // Texts with salts, and until when.
+  uint64_t now_ = first_time, yielded_ = 0;
   uint64_t next_event_ = 0;
   std::set<uint64_t> cached_;  // The hashes of the cached blocks.
   uint64_t matched_ = 0, refused_ = 0;

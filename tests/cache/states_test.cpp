@@ -1,6 +1,7 @@
 // Layer groups that keep a state per session: what a step reads and writes, which states are held,
 // and how sharing, trims, the prefix index, files and stores treat them.
 #include "../store/changed_tables.h"
+#include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "state_model.h"
 
@@ -345,7 +346,7 @@ TEST(States, SessionsComeBackFromAStore) {
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
     EXPECT_EQ(0u, used(cache));
     uint64_t cached = 0;
-    CHECK(pkv_store_prefetch(cache, nullptr, 0, whole.size(), whole.data()));
+    prefetch(cache, whole);
     CHECK(pkv_store_wait(cache, nullptr, 0, whole.size(), whole.data(), 60000, &cached, nullptr));
     EXPECT_EQ(96u, cached);
     Session session = open(cache);

@@ -48,7 +48,7 @@ class TierTest : public Prefix {
     CHECK(pkv_session_reserve(session, blocks * block_size_));
   }
   void prefetch(const Text& tokens, const std::string& salt = "") {
-    CHECK(pkv_store_prefetch(cache_, salt.data(), salt.size(), tokens.size(), tokens.data()));
+    hint(cache_, PKV_HINT_PREFETCH, tokens, salt);
   }
   // Waits for a prefetch. Returns how many tokens of the text are in memory then.
   uint64_t wait(const Text& tokens, const std::string& salt = "", uint32_t time = long_time,
@@ -429,8 +429,7 @@ TEST_F(TierTest, PrefetchesCanBeGivenUp) {
   store_away(first);
   store_away(second);
   memory_.hold();
-  for (const Text* each : {&first, &second})
-    CHECK(pkv_store_prefetch(cache_, nullptr, 0, each->size(), each->data()));
+  for (const Text* each : {&first, &second}) prefetch(*each);
   uint64_t pending = 99;
   EXPECT_EQ(0u, wait(second, "", 20, &pending)) << "a wait ends";
   EXPECT_EQ(1u, pending);
@@ -457,7 +456,7 @@ TEST_F(TierTest, APrefetchThatIsGivenUpWhileItReadsAddsWhatItRead) {
   cancel(whole);
   EXPECT_EQ(0u, wait(whole)) << "there is nothing to wait for";
   memory_.go_on();
-  fetch({});  // The reader takes this one when it is done with the other.
+  fetch(text(2, 16));  // The reader takes this one when it is done with the other.
   EXPECT_EQ(gets + 1, memory_.gets);
   check_found(whole, 16);
   EXPECT_EQ(64u, fetch(whole));

@@ -46,7 +46,7 @@ class WorldPlay : WorldSessions {
     talks_.clear();
     frozen_.clear();
     CHECK(pkv_cache_validate(cache_));
-    while (!pins_.empty()) unpin();
+    if (kind_.prefix) CHECK(pkv_hint_set_clock(cache_, UINT64_MAX));
     if (kind_.prefix) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     EXPECT_EQ(0u, stats_of(cache_).used_blocks);
   }
@@ -79,8 +79,8 @@ class WorldPlay : WorldSessions {
         {"reserve", 2, &WorldPlay::reserve},
         {"set tokens", 3, &WorldPlay::set_tokens},
         {"step without ids", 9, &WorldPlay::step_without_ids},
-        {"pin", 2, &WorldPlay::pin},
-        {"unpin", 1, &WorldPlay::unpin},
+        {"hint", 5, &WorldPlay::give_hint},
+        {"time", 2, &WorldPlay::pass_time},
         {"clear", 1, &WorldPlay::clear},
         {"save", 8, &WorldPlay::save_and_load},
         {"load here", 2, &WorldPlay::load_here},
@@ -259,8 +259,8 @@ class WorldPlay : WorldSessions {
     expect_same(saved, loaded);
     talks_.clear();
     frozen_.clear();
-    pins_.clear();
     cache_ = std::move(other);
+    set_clock();
     talks_ = std::move(loaded);
     while (talks_.size() > max_talks) talks_.pop_back();
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "../support/hints.h"
 #include "world_model.h"
 
 namespace world {
@@ -15,7 +16,9 @@ class WorldSessions {
       : kind_(kind),
         random_(random),
         cache_(create(kind)),
-        engine_(kind.groups.size(), kind.blocks) {}
+        engine_(kind.groups.size(), kind.blocks) {
+    set_clock();
+  }
 
   static constexpr size_t max_talks = 8, max_tokens = 150;
 
@@ -106,7 +109,6 @@ class WorldSessions {
     config.salt = talk.salt.data(), config.salt_size = talk.salt.size();
     config.prefix_use = talk.use;
     config.priority = talk.priority;
-    config.retention = static_cast<pkv_retention>(static_cast<int>(random_.below(3)) - 1);
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
     talk.session = Session(session);
@@ -396,23 +398,30 @@ class WorldSessions {
 
   // ---- The index ------------------------------------------------------------------------------
 
-  void pin() {
-    if (past_.empty() || pins_.size() >= 3 || !kind_.prefix) return;
-    std::vector<int32_t> text = past_[random_.below(past_.size())];
-    const std::string salt = random_.chance(50) ? "" : "a";
-    uint64_t pinned = 0;
-    if (!worked(pkv_prefix_pin(cache_, salt.data(), salt.size(), text.size(), text.data(), &pinned),
-                "pin"))
-      return;
-    text.resize(pinned);
-    if (pinned > 0) pins_.emplace_back(std::move(text), salt);
+  // Times of hints end when pass_time() says so.
+  void set_clock() {
+    if (kind_.prefix) CHECK(pkv_hint_set_clock(cache_, now_ms_));
+  }
+  void pass_time() {
+    now_ms_ += random_.below(20);
+    set_clock();
   }
 
-  void unpin() {
-    if (pins_.empty()) return;
-    const auto [text, salt] = pins_[random_.below(pins_.size())];
-    CHECK(pkv_prefix_unpin(cache_, salt.data(), salt.size(), text.size(), text.data()));
-    pins_.erase(std::find(pins_.begin(), pins_.end(), std::pair(text, salt)));
+  // Gives a hint about an earlier text or a session.
+  void give_hint() {
+    if (past_.empty() || !kind_.prefix) return;
+    const std::vector<int32_t>& text = past_[random_.below(past_.size())];
+    const std::string salt = random_.chance(50) ? "" : "a";
+    constexpr uint64_t durations[] = {0, 1, 1000, UINT64_MAX};
+    pkv_hint given = hint_of(static_cast<pkv_hint_action>(random_.below(8) + 1));
+    given.first = random_.chance(40) ? 0 : random_.below(text.size() + 1);
+    given.end = random_.chance(40) ? 0 : given.first + random_.below(text.size() - given.first + 1);
+    given.retention = static_cast<pkv_retention>(static_cast<int>(random_.below(3)) - 1);
+    given.duration_ms = durations[random_.below(std::size(durations))];
+    if (random_.chance(50) && !talks_.empty())
+      hint(talks_[random_.below(talks_.size())].session, given.action, given);
+    else if (given.action != PKV_HINT_RETURN)
+      hint(cache_, given.action, text, salt, given);
   }
 
   void clear() {
@@ -478,8 +487,7 @@ class WorldSessions {
   std::vector<Talk> talks_;
   std::vector<Frozen> frozen_;
   std::vector<std::vector<int32_t>> past_;
-  std::vector<std::pair<std::vector<int32_t>, std::string>> pins_;
-  uint64_t ways_ = 0;
+  uint64_t ways_ = 0, now_ms_ = 1'000'000;
   uint64_t matched_ = 0, trimmed_ = 0;  // tokens that were found, and that trims left
 };
 

@@ -335,7 +335,7 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   EXPECT_EQ(c.block_table().size(), 3u);
   c.set_priority(3);
   EXPECT_EQ(c.info().priority, 3);
-  c.set_return_hint(PKV_RETURN_HINT_NEVER);
+  EXPECT_EQ(c.hint(pagedkv::Hint(PKV_HINT_RETURN, PKV_HINT_NEVER)).outcome, PKV_HINT_REJECTED);
 
   Batch batch = cache.begin({b, c}, {1, 2});
   EXPECT_EQ(batch.slot_mapping().size(), 3u);
@@ -421,12 +421,13 @@ TEST(Cpp, FindsPrefixes) {
   }
   EXPECT_EQ(cache.probe_prefix(text(40), salt), 32u);
   EXPECT_EQ(cache.probe_prefix(text(40)), 0u);
-  EXPECT_EQ(cache.pin_prefix(text(20), salt), 16u);
+  cache.set_hint_clock(1'000'000);
+  EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_PIN, 5), text(20), salt).tokens, 16u);
   EXPECT_EQ(cache.prefix_stats(salt).pinned_blocks, 1u);
   EXPECT_EQ(cache.prefix_stats("").cached_blocks, 0u);
   EXPECT_EQ(cache.prefix_stats().cached_blocks, cache.prefix_stats(salt).cached_blocks);
-  cache.unpin_prefix(text(16), salt);
-  EXPECT_EQ(status_of([&] { cache.unpin_prefix(text(16), salt); }), PKV_NOT_HELD);
+  cache.set_hint_clock(1'000'005);
+  EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_UNPIN), text(16), salt).outcome, PKV_HINT_MISSING);
 
   uint64_t next = 0, lost = 1;
   std::vector<pkv_prefix_event> events(8);
@@ -560,7 +561,7 @@ TEST(Cpp, StoresAreClosedOnceByWhoHasThem) {
     Session session = cache.open();
     step(cache, session, text(40));
     session.suspend();
-    cache.prefetch(text(40));
+    cache.hint(pagedkv::Hint(PKV_HINT_PREFETCH), text(40));
     EXPECT_LE(cache.wait(text(40), 1000), 32u);
     cache.cancel(text(40));
     session.close();

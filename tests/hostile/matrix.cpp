@@ -219,9 +219,9 @@ const Library pagedkv_library = {
 const std::vector<Function>& all_rows() {
   static const std::vector<Function> all = [] {
     std::vector<Function> result;
-    for (const auto& part :
-         {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(), attention_rows(),
-          compute_rows(), kv_rows(), snapshot_rows(), prefix_rows(), file_rows(), store_rows()})
+    for (const auto& part : {plain_rows(), pool_rows(), cache_rows(), session_rows(), batch_rows(),
+                             attention_rows(), compute_rows(), kv_rows(), snapshot_rows(),
+                             prefix_rows(), hint_rows(), file_rows(), store_rows()})
       result.insert(result.end(), part.begin(), part.end());
 #ifdef WITH_REDIS
     for (const Function& row : redis_rows()) result.push_back(row);

@@ -198,6 +198,7 @@ std::vector<Function> compute_rows();
 std::vector<Function> kv_rows();
 std::vector<Function> snapshot_rows();
 std::vector<Function> prefix_rows();
+std::vector<Function> hint_rows();
 std::vector<Function> file_rows();
 std::vector<Function> store_rows();
 std::vector<Function> redis_rows();

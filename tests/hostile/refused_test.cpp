@@ -105,7 +105,16 @@ class Life : public Story {
       call([&] { return pkv_session_suspend(session); });
     }
     grow(child, 17, 4);
-    call([&] { return pkv_store_prefetch(world.cache, "p", 1, text.size(), text.data()); });
+    for (int action = PKV_HINT_RETAIN; action <= PKV_HINT_DROP; action++) {
+      if (action == PKV_HINT_RETURN) continue;
+      const auto hint = made<pkv_hint>({.action = static_cast<pkv_hint_action>(action),
+                                        .first = 5,
+                                        .retention = PKV_RETENTION_HIGH,
+                                        .duration_ms = 1000});
+      call([&] {
+        return pkv_hint_text(world.cache, "p", 1, text.size(), text.data(), &hint, nullptr);
+      });
+    }
     if (session != nullptr) call([&] { return pkv_session_resume(session, &number, &total); });
     std::vector<unsigned char> bytes(1 << 17);
     auto stream = buffer_stream(bytes.data(), bytes.size());

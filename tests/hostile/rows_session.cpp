@@ -38,10 +38,7 @@ std::vector<Function> session_rows() {
   const auto with = in_struct<pkv_session_config>(1);
   open.cases = {with(WITH(it.priority = INT32_MIN), fine),
                 with(WITH(set_enum(it.prefix_use, 3)), invalid),
-                with(WITH(set_enum(it.retention, 2)), invalid),
-                with(WITH(set_enum(it.retention, -2)), invalid),
-                with(WITH(it.retention = PKV_RETENTION_LOW), fine),
-                with(WITH(it.retention = PKV_RETENTION_HIGH), fine),
+                with(WITH(it.reserved = 1), invalid),
                 with(WITH(it.salt_size = 1), invalid),
                 with(WITH(it.salt = &it, it.salt_size = 257), invalid),
                 with(WITH(it.salt = &it, it.salt_size = UINT64_MAX), invalid),
@@ -72,7 +69,7 @@ std::vector<Function> session_rows() {
                pkv_cache_stats stats = stats_of(world.cache);
                pkv_session greedy = nullptr;
                OK(pkv_session_open(world.cache, nullptr, &greedy));
-               OK(pkv_session_reserve(greedy, (stats.free_blocks - 1) * 16));
+               OK(pkv_session_reserve(greedy, stats.free_blocks * 16));
              },
              {PKV_OUT_OF_BLOCKS});
   Arg empty_session = session;
@@ -163,14 +160,9 @@ std::vector<Function> session_rows() {
                 {"beyond the end", first_block(UINT32_MAX), range},
                 {"count SIZE_MAX", set(2, SIZE_MAX), overflow}};
 
-  Function hint{ROW(pkv_session_set_return_hint), {session, number(60)}, {in_batch()}};
-  hint.cases = {{"unknown", set(1, PKV_RETURN_HINT_UNKNOWN), fine},
-                {"never", set(1, PKV_RETURN_HINT_NEVER), fine},
-                {"the longest", set(1, UINT32_MAX - 1), fine}};
-
-  std::vector<Function> all = {open,       close,      fork,       reserve, trim,
-                               suspend,    resume,     match,      drop,    set_priority,
-                               set_tokens, read_state, trim_point, hint};
+  std::vector<Function> all = {open,       close,      fork,      reserve, trim,
+                               suspend,    resume,     match,     drop,    set_priority,
+                               set_tokens, read_state, trim_point};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }
@@ -193,12 +185,10 @@ std::vector<Function> prefix_rows() {
                  {handle(Handle::cache), optional(in<char>({'a'})), number(1)}};
   const Arg cache = handle(Handle::cache), salt = optional(in<char>({'p'})),
             tokens = in<int32_t>(std::vector<int32_t>(20, 1));
-  Function pin{ROW(pkv_prefix_pin), {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
   Function probe{ROW(pkv_prefix_probe),
                  {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
-  Function unpin{ROW(pkv_prefix_unpin), {cache, salt, number(1), number(16), tokens}};
   Function quota{ROW(pkv_prefix_set_quota), {cache, salt, number(1), number(3)}};
-  for (Function* row : {&stats, &clear, &probe, &pin, &unpin, &quota}) {
+  for (Function* row : {&stats, &clear, &probe, &quota}) {
     // NULL comes with a size here.
     row->args[1].misuses.front().wanted = invalid;
     row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), fine},
@@ -206,15 +196,9 @@ std::vector<Function> prefix_rows() {
                   {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), invalid}};
   }
   for (Function* row : {&stats, &clear}) row->add("all salts", set(1, 0, 2, PKV_ALL_SALTS), fine);
-  for (Function* row : {&probe, &pin, &unpin}) {
-    row->add("all salts", set(1, 0, 2, PKV_ALL_SALTS), invalid);
-    row->add("SIZE_MAX tokens", set(3, SIZE_MAX), overflow);
-  }
+  probe.add("all salts", set(1, 0, 2, PKV_ALL_SALTS), invalid);
+  probe.add("SIZE_MAX tokens", set(3, SIZE_MAX), overflow);
   probe.add("no tokens", set(3, 0, 4, 0), fine);
-  pin.add("no tokens", set(3, 0, 4, 0), fine);
-  unpin.cases = {{"no tokens", set(3, 0, 4, 0), fine},
-                 {"tokens that are not pinned", set(3, 15), {PKV_NOT_HELD}},
-                 {"another salt", set(1, 0, 2, 0), {PKV_NOT_HELD}}};
   Function events{ROW(pkv_prefix_read_events),
                   {cache, in<uint64_t>({0}), number(4), out<pkv_prefix_event>(4), out<size_t>(),
                    optional(out<uint64_t>())}};
@@ -227,7 +211,7 @@ std::vector<Function> prefix_rows() {
                   {"block_size 272", set(2, 272), invalid},
                   {"less than a block", set(3, 15, 5, 0), fine},
                   {"SIZE_MAX tokens", set(3, SIZE_MAX), overflow}};
-  return {stats, clear, probe, pin, unpin, quota, events, hashes};
+  return {stats, clear, probe, quota, events, hashes};
 }
 
 }  // namespace hostile

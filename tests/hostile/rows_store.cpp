@@ -9,12 +9,11 @@ namespace hostile {
 std::vector<Function> store_rows() {
   const Arg cache = handle(Handle::cache), salt = optional(in<char>({'a'})),
             tokens = in<int32_t>(std::vector<int32_t>(20, 1));
-  Function prefetch{ROW(pkv_store_prefetch), {cache, salt, number(1), number(20), tokens}};
   Function wait{ROW(pkv_store_wait),
                 {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>(),
                  optional(out<uint64_t>())}};
   Function cancel{ROW(pkv_store_cancel), {cache, salt, number(1), number(20), tokens}};
-  for (Function* row : {&prefetch, &wait, &cancel}) {
+  for (Function* row : {&wait, &cancel}) {
     // NULL comes with a size here.
     row->args[1].misuses.front().wanted = invalid;
     row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), fine},
@@ -46,7 +45,7 @@ std::vector<Function> store_rows() {
     const pkv_store& store = *reinterpret_cast<const pkv_store*>(values[1]);
     store.close(store.user);
   };
-  return {prefetch, wait, cancel, flush, stats, open};
+  return {wait, cancel, flush, stats, open};
 }
 
 }  // namespace hostile

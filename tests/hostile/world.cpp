@@ -306,8 +306,8 @@ void World::pin_some() {
   const std::vector<int32_t> tokens(20, 1);
   OK(pkv_session_set_tokens(ended, 0, tokens.size(), tokens.data()));
   OK(pkv_session_close(ended));
-  uint64_t pinned = 0;
-  OK(pkv_prefix_pin(cache, "p", 1, tokens.size(), tokens.data(), &pinned));
+  const auto pin = made<pkv_hint>({.action = PKV_HINT_PIN});
+  OK(pkv_hint_text(cache, "p", 1, tokens.size(), tokens.data(), &pin, nullptr));
   uint64_t queued = 0;
   if (place.has_store()) OK(pkv_store_flush(cache, 60000, &queued));
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "../support/hints.h"
 #include "replay.h"
 
 namespace {
@@ -82,8 +83,7 @@ class World {
     Session ended = open("crowd");
     replay::run(cache, ended, text(i, 2));
     if (i % 4 == 0) {
-      uint64_t pinned = 0;
-      CHECK(pkv_prefix_pin(cache, "crowd", 5, block_size, text(i, 1).data(), &pinned));
+      cache_test::hint(cache, PKV_HINT_PIN, text(i, 1), "crowd", {.end = block_size});
       CHECK(pkv_prefix_set_quota(cache, name.data(), name.size(), 10));
     }
   }
@@ -97,6 +97,18 @@ uint64_t count(const Call& call) {
   const uint64_t before = visits;
   call();
   return visits - before;
+}
+
+// Counts a hint about our text, and then undoes it.
+uint64_t count_hint(const World& world, pkv_hint_action action, pkv_hint_action undo) {
+  const auto give = [&](pkv_hint_action each, pkv_retention retention) {
+    const pkv_hint bounds{.first = 48, .end = 192, .retention = retention, .duration_ms = 1000};
+    cache_test::hint(world.cache, each, world.ours, world.salt, bounds);
+  };
+  if (action == PKV_HINT_UNPIN) give(undo, PKV_RETENTION_HIGH);
+  const uint64_t visited = count([&] { give(action, PKV_RETENTION_HIGH); });
+  if (action != PKV_HINT_UNPIN) give(undo, PKV_RETENTION_NORMAL);
+  return visited;
 }
 
 struct Row {
@@ -195,27 +207,11 @@ const Row rows[] = {
                                 world.ours.size(), world.ours.data(), &cached));
        });
      }},
-    {"pkv_prefix_pin",
-     [](const World& world) {
-       uint64_t pinned = 0;
-       const uint64_t visited = count([&] {
-         CHECK(pkv_prefix_pin(world.cache, world.salt.data(), world.salt.size(), 200,
-                              world.ours.data(), &pinned));
-       });
-       CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), pinned,
-                              world.ours.data()));
-       return visited;
-     }},
-    {"pkv_prefix_unpin",
-     [](const World& world) {
-       uint64_t pinned = 0;
-       CHECK(pkv_prefix_pin(world.cache, world.salt.data(), world.salt.size(), 200,
-                            world.ours.data(), &pinned));
-       return count([&] {
-         CHECK(pkv_prefix_unpin(world.cache, world.salt.data(), world.salt.size(), pinned,
-                                world.ours.data()));
-       });
-     }},
+    {"a pin", [](const World& world) { return count_hint(world, PKV_HINT_PIN, PKV_HINT_UNPIN); }},
+    {"an unpin",
+     [](const World& world) { return count_hint(world, PKV_HINT_UNPIN, PKV_HINT_PIN); }},
+    {"a retention for a time",
+     [](const World& world) { return count_hint(world, PKV_HINT_RETAIN, PKV_HINT_RETAIN); }},
     {"pkv_prefix_set_quota",
      [](const World& world) {
        const auto set = [&](const std::string& salt, uint64_t blocks) {

@@ -38,7 +38,7 @@ class RedisTier : public Prefix {
     store_ = nullptr;
   }
   uint64_t fetch(const Text& tokens) {
-    CHECK(pkv_store_prefetch(cache_, nullptr, 0, tokens.size(), tokens.data()));
+    prefetch(cache_, tokens);
     uint64_t cached = 0;
     CHECK(pkv_store_wait(cache_, nullptr, 0, tokens.size(), tokens.data(), long_time, &cached,
                          nullptr));

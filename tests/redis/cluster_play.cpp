@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "../support/cache.h"
+#include "../support/hints.h"
 #include "../support/rows.h"
 
 namespace redis_test {
@@ -79,7 +80,7 @@ bool holds(pkv_session session, const Text& text) {
 // Serves a text as an engine would. Adds to the figures.
 void serve(pkv_cache cache, const Text& text, PlayFigures& figures) {
   uint64_t cached = 0, matched = 0;
-  CHECK(pkv_store_prefetch(cache, nullptr, 0, text.size(), text.data()));
+  cache_test::prefetch(cache, text);
   CHECK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 50, &cached, nullptr));
   Session session = open(cache);
   CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "../support/hints.h"
 #include "api/handles.h"
 #include "engine/session/session.h"
 #include "support.h"
@@ -153,7 +154,7 @@ bool outlasts_others(Copy& copy) {
 uint32_t hint_of(Copy& copy) {
   const pkv::api::Lease lease(reinterpret_cast<uint64_t>(copy.session.get()),
                               pkv::api::Kind::session, pkv::api::Access::read);
-  return lease.object<pkv::Session>().content().hold().hint();
+  return lease.object<pkv::Session>().content().hold().hints().hint;
 }
 
 bool holds_the_rows(Copy& copy) {
@@ -241,15 +242,19 @@ std::vector<Row> rows() {
        separate,
        {kept, kept, kept, kept, kept, kept}},
       {"retention",
-       {"retention"},
-       [](auto& c) { c.retention = PKV_RETENTION_HIGH; },
-       nothing,
+       {},
+       leave,
+       [](pkv_cache, pkv_session session) {
+         cache_test::hint(session, PKV_HINT_RETAIN, {.retention = PKV_RETENTION_HIGH});
+       },
        outlasts_others,
        {kept, kept, kept, kept, kept, kept}},
       {"return hint",
        {},
        leave,
-       [](pkv_cache, pkv_session session) { CHECK(pkv_session_set_return_hint(session, 60)); },
+       [](pkv_cache, pkv_session session) {
+         cache_test::hint(session, PKV_HINT_RETURN, {.duration_ms = 60000});
+       },
        [](Copy& copy) { return hint_of(copy) != 0; },
        {kept, kept, reset, reset, kept, none}},
       {"reserved blocks",

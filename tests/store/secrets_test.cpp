@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "support.h"
 
@@ -202,7 +203,7 @@ TEST_F(Secrets, NoKeyOfAStoreStays) {
     uint64_t queued = 1, cached = 0;
     CHECK(pkv_store_flush(cache, 60000, &queued));
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
-    CHECK(pkv_store_prefetch(cache, nullptr, 0, 64, tokens.data()));
+    cache_test::prefetch(cache, std::span(tokens).first(64));
     CHECK(pkv_store_wait(cache, nullptr, 0, 64, tokens.data(), 60000, &cached, nullptr));
     EXPECT_EQ(64u, cached);
     EXPECT_NE("", find(key_)) << "the cache needs it";

@@ -187,7 +187,7 @@ TEST_F(Stalls, AStoreThatGivesNoMore) {
   const Text whole = text(1, 100);
   const auto fetch = [&] {
     uint64_t cached = 0;
-    CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+    prefetch(cache_, whole);
     CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached, nullptr));
   };
   const auto store_away = [&] {
@@ -310,7 +310,7 @@ TEST_F(LoggerStalls, AtAnEvictionForAPrefetch) {
       },
       [&] {
         uint64_t cached = 0;
-        CHECK(pkv_store_prefetch(cache_, nullptr, 0, whole.size(), whole.data()));
+        prefetch(cache_, whole);
         CHECK(pkv_store_wait(cache_, nullptr, 0, whole.size(), whole.data(), 60000, &cached,
                              nullptr));
       });

@@ -48,10 +48,11 @@ pkv_session open(pkv_cache cache, const Blocks& blocks, const Text& text) {
   return session;
 }
 
-// Tenths of seconds.
-uint32_t hint_of(double seconds) {
-  if (seconds == never_returns) return PKV_RETURN_HINT_NEVER;
-  return static_cast<uint32_t>(std::clamp(10 * seconds, 1.0, 1e9));
+pkv_hint return_in(double seconds) {
+  const uint64_t ms = seconds == never_returns
+                          ? PKV_HINT_NEVER
+                          : static_cast<uint64_t>(std::clamp(1000 * seconds, 1.0, 1e11));
+  return {.struct_size = sizeof(pkv_hint), .action = PKV_HINT_RETURN, .duration_ms = ms};
 }
 
 }  // namespace
@@ -76,8 +77,10 @@ Saved replay_library(const Blocks& blocks, uint64_t capacity, const LibraryPolic
       check(pkv_batch_begin(cache, 1, &session, &rest, &batch), "begin");
       check(pkv_batch_commit(batch, rest, tokens.data() + matched), "commit");
     }
-    if (policy.hints && text.expected_return > 0)
-      check(pkv_session_set_return_hint(session, hint_of(text.expected_return)), "hint");
+    if (policy.hints && text.expected_return > 0) {
+      const pkv_hint hint = return_in(text.expected_return);
+      check(pkv_hint_session(session, &hint, nullptr), "hint");
+    }
     check(pkv_session_close(session), "close");
   }
   check(pkv_cache_destroy(cache), "destroy");

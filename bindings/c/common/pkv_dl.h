@@ -20,7 +20,7 @@
   X(session_get_length) X(session_get_layer_length) X(session_get_tokens) X(session_set_tokens)   \
   X(session_reserve) X(session_trim) X(session_fork) X(session_get_trim_point)                    \
   X(session_read_state) X(session_drop_blocks) X(session_suspend) X(session_resume)               \
-  X(session_set_priority) X(session_get_info) X(session_set_return_hint)                          \
+  X(session_set_priority) X(session_get_info)                                                     \
   X(session_get_block_table) X(session_read) X(batch_begin) X(batch_choose_victims)               \
   X(batch_write) X(batch_attend) X(batch_set_first_rows) X(batch_accept) X(batch_commit)          \
   X(batch_abort) X(batch_get_slot_mapping) X(batch_get_block_copies) X(batch_get_kv_indices)      \
@@ -28,8 +28,8 @@
   X(compute_destroy) X(compute_get_info) X(openmp_runner) X(kv_view_plan) X(kv_write)             \
   X(kv_write_slots) X(kv_read_slots) X(snapshot_take) X(snapshot_fork) X(snapshot_close)          \
   X(cache_format_metrics) X(session_match_prefix) X(prefix_get_stats) X(prefix_clear)             \
-  X(prefix_probe) X(prefix_pin) X(prefix_unpin) X(prefix_set_quota) X(prefix_read_events)         \
-  X(prefix_hash_blocks) X(store_prefetch) X(store_wait) X(store_cancel) X(store_flush)            \
+  X(prefix_probe) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks) X(hint_text)    \
+  X(hint_session) X(hint_set_clock) X(store_wait) X(store_cancel) X(store_flush)                  \
   X(store_get_stats) X(store_open_directory) X(file_save) X(file_load) X(file_inspect)
 /* clang-format on */
 

@@ -238,7 +238,7 @@ def main() -> None:
         engine.cache.flush_store(timeout_ms=60000)
         engine.cache.prefix_clear(all_salts=True)
         with engine.cache.open_session() as stored:
-            engine.cache.prefetch(text)
+            engine.cache.hint("prefetch", text)
             engine.cache.wait_prefetched(text, timeout_ms=60000)
             matched = stored.match_prefix(text)
             if matched == 0:

@@ -19,7 +19,7 @@ config = pagedkv.CacheConfig(
 )
 text = list(range(1000))
 with pagedkv.Cache(config) as cache:
-    cache.prefetch(text)  # when a request is queued
+    cache.hint("prefetch", text)  # when a request is queued
     cache.wait_prefetched(text, timeout_ms=10_000)
     with cache.open_session() as session:
         found = session.match_prefix(text)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _waiting
+from . import _hints, _waiting
 from ._arrays import TokenIds, address, growing, token_ids
 from ._exit import close_at_exit
 from ._handle import Handle, as_record, call, number, report, unsigned
@@ -26,10 +26,11 @@ from ._repr import counted
 from .config import CacheConfig
 from .errors import MisuseError, misuse
 from .generated import raw as _raw
-from .generated.raw import NO_QUOTA, Status
+from .generated.raw import NO_QUOTA, HintAction, Retention, Status
 from .generated.records import (
     CacheInfo,
     CacheStats,
+    HintResult,
     PoolStats,
     PrefixEvent,
     PrefixStats,
@@ -170,22 +171,31 @@ class CacheBase(Handle):
         """Returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
         and the order of eviction does not change.
         """
-        return self._pin(library().prefix_probe, tokens, salt)
+        return number(library().prefix_probe, self._handle, *_text(tokens, salt))
 
-    def prefix_pin(self, tokens: TokenIds, salt: bytes | None = None) -> int:
-        """Pins the cached full blocks of a text. They stay until each pin is removed. Returns how
-        many tokens they hold.
+    def hint(
+        self,
+        action: HintAction | str,
+        tokens: TokenIds,
+        salt: bytes | None = None,
+        *,
+        first: int = 0,
+        end: int | None = None,
+        retention: Retention | str = Retention.NORMAL,
+        duration_ms: int = 0,
+    ) -> HintResult:
+        """Says what to do with the cached blocks of tokens [first, end) of a text: see
+        `HintAction`. A `duration_ms` of 0 has no end. The result says what came of it.
         """
-        return self._pin(library().prefix_pin, tokens, salt)
+        target = self._handle, *_text(tokens, salt)
+        bounds = first, end, retention, duration_ms
+        return _hints.give(library().hint_text, target, action, *bounds)
 
-    def prefix_unpin(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Removes a pin of exactly these tokens: the first of the text, as many as `prefix_pin`
-        returned.
+    def set_hint_clock(self, now_ms: int) -> None:
+        """Sets the clock by which the durations of hints end, for tests: it stands at `now_ms`
+        until it is set again.
         """
-        call(library().prefix_unpin, self._handle, *_text(tokens, salt))
-
-    def _pin(self, function: Any, tokens: TokenIds, salt: bytes | None) -> int:
-        return number(function, self._handle, *_text(tokens, salt))
+        call(library().hint_set_clock, self._handle, unsigned(now_ms, 64, "now_ms"))
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
         """Limits the cached block positions of one salt. None: no limit; 0: the limit in the
@@ -212,12 +222,6 @@ class CacheBase(Handle):
         return RawEvents(room, count.value, following.value, lost.value)
 
     # ---- The store
-
-    def prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Starts to read a text from the store and returns at once. Call it when a request is
-        queued.
-        """
-        call(library().store_prefetch, self._handle, *_text(tokens, salt))
 
     def wait_prefetched(
         self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int

@@ -326,7 +326,7 @@ class Scheduler:
             missing = len(text) - len(text) % self._block_size - cached
             request._read_until = now + missing * self._prompt_seconds / self._prompt_rows
             if missing > 0:
-                self._cache.prefetch(text, salt)
+                self._cache.hint("prefetch", text, salt)
             else:
                 request._read_until = 0.0
         if request._read_until == 0 or not self._cache.is_prefetching(text, salt):

@@ -17,7 +17,7 @@ from ._repr import counted
 from .batch import Batch
 from .errors import misuse
 from .generated import raw as _raw
-from .generated.raw import PrefixUse, Retention
+from .generated.raw import PrefixUse
 from .kv import KVView
 from .session import Session
 
@@ -37,14 +37,12 @@ class Cache(CacheBase):
         *,
         priority: int = 0,
         prefix_use: PrefixUse | str = PrefixUse.SHARE,
-        retention: Retention | str = Retention.NORMAL,
         salt: bytes | None = None,
     ) -> Session:
         """Opens an empty session. Only sessions of the same salt share prefixes."""
         struct = sized(_raw.SessionConfig)
         struct.priority = signed32(priority, "priority")
         struct.prefix_use = enum_number(prefix_use, PrefixUse, "prefix_use")
-        struct.retention = enum_number(retention, Retention, "retention")
         bytes_of_salt = ctypes.create_string_buffer(salt or b"")
         if salt:
             struct.salt, struct.salt_size = ctypes.addressof(bytes_of_salt), len(salt)

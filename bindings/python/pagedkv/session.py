@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from . import _hints
 from ._arrays import (
     BatchRows,
     Rows,
@@ -24,8 +25,8 @@ from ._cache_base import CacheBase, CacheMember
 from ._handle import call, number, report, signed32, unsigned
 from ._library import library
 from ._repr import counted
-from .generated.raw import NO_TOKEN
-from .generated.records import SessionInfo
+from .generated.raw import NO_TOKEN, HintAction, Retention
+from .generated.records import HintResult, SessionInfo
 from .states import StateBytes
 
 
@@ -94,12 +95,20 @@ class Session(CacheMember):
         """Keeps the first `length` tokens and gives back every block beyond them."""
         call(library().session_trim, self._handle, unsigned(length, 64, "length"))
 
-    def set_return_hint(self, delay: int) -> None:
-        """Estimates after how long, in any unit, another session will continue this text; 0:
-        unknown, RETURN_HINT_NEVER: never. The default eviction policy uses it to choose what to
-        keep.
+    def hint(
+        self,
+        action: HintAction | str,
+        *,
+        first: int = 0,
+        end: int | None = None,
+        retention: Retention | str = Retention.NORMAL,
+        duration_ms: int = 0,
+    ) -> HintResult:
+        """As `Cache.hint`, about tokens [first, end) of this session; without an end also those
+        that it gets later. It may be in a step.
         """
-        call(library().session_set_return_hint, self._handle, unsigned(delay, 32, "delay"))
+        bounds = first, end, retention, duration_ms
+        return _hints.give(library().hint_session, (self._handle,), action, *bounds)
 
     def trim_point(self, limit: int) -> int:
         """The longest length up to `limit` that trim() can keep. With a window or with states,

@@ -109,7 +109,7 @@ def test_what_is_collected_in_a_hook_is_closed_by_the_next_call(where: str) -> N
             leave(cache)
             if where == "drop":
                 store.values = {key: value[:-1] + b"?" for key, value in store.values.items()}
-            cache.prefetch(TEXT)
+            cache.hint("prefetch", TEXT)
             cache.wait_prefetched(TEXT, timeout_ms=LONG)
             cache.validate()
         assert store.collected > 0
@@ -313,7 +313,7 @@ for where in ("put", "get", "probe"):
     if where == "put":
         test_store.extend(cache, session, test_store.TEXT)
     else:
-        cache.prefetch(test_store.TEXT)
+        cache.hint("prefetch", test_store.TEXT)
     del session, cache
     assert entered.wait(60)
     pagedkv.library_version()

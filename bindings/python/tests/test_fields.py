@@ -109,6 +109,12 @@ def session(patch: Patch, **given: Any) -> Fields:
         return sent(patch, "session_open", 1, lambda: cache.open_session(**given))
 
 
+def hint(patch: Patch, **given: Any) -> Fields:
+    with make() as cache, cache.open_session() as session:
+        hint = {"action": "retain"} | given
+        return sent(patch, "hint_session", 1, lambda: session.hint(**hint))
+
+
 def pool(patch: Patch, **given: Any) -> Fields:
     return sent(patch, "pool_create", 0, lambda: pagedkv.Pool(**{"blocks": 1} | given))
 
@@ -170,6 +176,7 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "secret_key_size"}),
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
+    ("pkv_hint", hint, {}, SIZES),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
     ("pkv_compute_config", compute, {}, SIZES | {"allocator", "runner"}),
     ("pkv_file_config", save, NAMED, OF_FILE | {"trust_salts"}),
@@ -292,11 +299,6 @@ def test_what_is_the_other_way_round_in_c(monkeypatch: Patch) -> None:
         for wrong in (2, -1, 1.0, "1", None):
             with pytest.raises((pagedkv.MisuseError, TypeError), match=name):
                 way(monkeypatch, **{name: wrong})
-
-
-def test_a_retention_may_be_negative(monkeypatch: Patch) -> None:
-    for given in ("low", pagedkv.Retention.LOW):
-        assert session(monkeypatch, retention=given)["retention"] == pagedkv.Retention.LOW < 0
 
 
 def test_groups_and_fields_of_one_are_not_given_both() -> None:

@@ -100,14 +100,12 @@ def test_pins_quotas_and_events() -> None:
     config = pagedkv.PrefixConfig(max_pinned_blocks=4, kept_events=64)
     tokens = list(range(40))
     with make(prefix=config) as cache:
-        with cache.open_session(retention=pagedkv.Retention.HIGH) as session:
+        with cache.open_session() as session:
             extend(cache, session, tokens)
-        assert cache.prefix_pin(tokens) == 32
+        assert cache.hint("pin", tokens).tokens == 32
         cache.prefix_clear(all_salts=True)
         assert cache.prefix_stats().pinned_blocks == cache.prefix_stats().cached_blocks == 2
-        cache.prefix_unpin(tokens[:32])
-        with pytest.raises(pagedkv.MisuseError, match="NOT_HELD"):
-            cache.prefix_unpin(tokens[:32])
+        assert cache.hint("unpin", tokens).outcome == pagedkv.HintOutcome.ACCEPTED
         cache.prefix_set_quota(None, 1)
         assert cache.prefix_stats().cached_blocks == 1
         cache.prefix_set_quota(None, 0)

@@ -102,7 +102,7 @@ def compute_elsewhere(store: pagedkv.MooncakeStore) -> Any:
 
 def found(cache: pagedkv.Cache) -> int:
     cache.prefix_clear(all_salts=True)
-    cache.prefetch(TEXT)
+    cache.hint("prefetch", TEXT)
     return cache.wait_prefetched(TEXT, timeout_ms=LONG)
 
 
@@ -233,7 +233,7 @@ def test_a_master_that_dies_costs_hits_and_no_step_waits(master: Master) -> None
             begin = time.monotonic()
             with cache.open_session() as session:
                 extend(cache, session, [100 + number, *TEXT])
-            cache.prefetch(TEXT)
+            cache.hint("prefetch", TEXT)
             longest = max(longest, time.monotonic() - begin)
             time.sleep(0.05)
         # A put tries for 4 s.

@@ -69,7 +69,7 @@ def test_a_text_comes_back_from_a_server(port: int) -> None:
     with with_store(named, wait_ms=60000) as cache:
         check_text(cache)
     with with_store(dataclasses.replace(store, key_prefix="b:")) as cache:
-        cache.prefetch(TEXT)
+        cache.hint("prefetch", TEXT)
         assert cache.wait_prefetched(TEXT, timeout_ms=60000) == 0
 
 
@@ -159,7 +159,7 @@ def test_tls_that_cannot_be(given: dict[str, Any], sentence: str) -> None:
 
 def test_a_server_may_come_later() -> None:
     with with_store(pagedkv.RedisStore(f"127.0.0.1:{free_port()}", connect_later=True)) as cache:
-        cache.prefetch(TEXT)
+        cache.hint("prefetch", TEXT)
         assert cache.wait_prefetched(TEXT, timeout_ms=60000) == 0
 
 

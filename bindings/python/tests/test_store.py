@@ -58,7 +58,7 @@ def check_text(cache: pagedkv.Cache) -> None:
 def test_a_text_comes_back_after_its_memory_was_cleared(store: Any) -> None:
     with with_store(store) as cache:
         leave(cache)
-        cache.prefetch(TEXT)
+        cache.hint("prefetch", TEXT)
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
         check_text(cache)
         stats = cache.store_stats()
@@ -82,7 +82,7 @@ def test_a_suspended_session_gets_its_text_back(store: Any) -> None:
         session.suspend()
         assert cache.flush_store(timeout_ms=LONG) == 0
         cache.prefix_clear()
-        cache.prefetch(session.tokens(0, len(TEXT)))
+        cache.hint("prefetch", session.tokens(0, len(TEXT)))
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
         assert session.resume() == (WHOLE_BLOCKS, len(TEXT))
 
@@ -99,14 +99,14 @@ def test_what_is_not_the_same_shares_nothing(other: dict[str, Any]) -> None:
         leave(cache)
     for changed, text, expected in ((other, salt, 0), ({}, None, WHOLE_BLOCKS)):
         with with_store(store, **options | changed) as cache:
-            cache.prefetch(TEXT, text)
+            cache.hint("prefetch", TEXT, text)
             assert cache.wait_prefetched(TEXT, text, timeout_ms=LONG) == expected
 
 
 def test_salts_reach_the_store() -> None:
     with with_store(MemoryStore()) as cache:
         leave(cache, b"salt")
-        cache.prefetch(TEXT, b"salt")
+        cache.hint("prefetch", TEXT, b"salt")
         assert cache.wait_prefetched(TEXT, b"salt", timeout_ms=LONG) == WHOLE_BLOCKS
 
 
@@ -117,7 +117,7 @@ def test_changed_files_are_misses(tmp_path: pathlib.Path) -> None:
             data = bytearray(file.read_bytes())
             data[-1] ^= 1
             file.write_bytes(data)
-        cache.prefetch(TEXT)
+        cache.hint("prefetch", TEXT)
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0
         assert cache.store_stats().corrupt_items > 0
 
@@ -133,7 +133,7 @@ def test_a_cancelled_prefetch_is_waited_for_no_more() -> None:
     store = SlowStore()
     with with_store(store, buffer_bytes=1) as cache:  # block by block
         leave(cache)
-        cache.prefetch(TEXT)
+        cache.hint("prefetch", TEXT)
         assert store.asked.wait(60)
         assert cache.wait_prefetched(TEXT, timeout_ms=1) == 0
         cache.cancel_prefetch(TEXT)
@@ -169,7 +169,7 @@ def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) ->
 
     with with_store(Short()) as cache:
         leave(cache)
-        cache.prefetch(TEXT)
+        cache.hint("prefetch", TEXT)
         assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0
         assert cache.store_stats().failures == 1
     assert "zip()" in caplog.text
@@ -207,7 +207,6 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
     assert "secret" not in repr(pagedkv.StoreConfig(store, secret_key=b"secret" * 3))
     with make() as cache:
         for call in (
-            lambda: cache.prefetch(TEXT),
             lambda: cache.wait_prefetched(TEXT, timeout_ms=0),
             lambda: cache.cancel_prefetch(TEXT),
             lambda: cache.flush_store(timeout_ms=0),
@@ -219,7 +218,7 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
         with pytest.raises(pagedkv.MisuseError, match="timeout_ms: -1"):
             cache.flush_store(timeout_ms=-1)
         with pytest.raises(pagedkv.MisuseError, match="do not fit into 32 bits"):
-            cache.prefetch([2**31])
+            cache.hint("prefetch", [2**31])
 
 
 def test_a_cache_that_is_open_when_python_ends() -> None:

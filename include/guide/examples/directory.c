@@ -29,8 +29,9 @@ static pkv_cache create_with_directory(const char* path) {
 static uint64_t answer(pkv_cache cache, text* t) {
   pkv_session session;
   uint64_t matched, in_memory;
-  check(pkv_store_prefetch(cache, NULL, 0, t->length - 1,
-                           t->tokens)); /* when a request begins to wait for its turn */
+  const pkv_hint prefetch = {.struct_size = sizeof prefetch, .action = PKV_HINT_PREFETCH};
+  check(pkv_hint_text(cache, NULL, 0, t->length - 1, t->tokens, &prefetch,
+                      NULL)); /* when a request begins to wait for its turn */
   /* What has arrived when its turn comes is used. A scheduler has better things to do than wait:
    * this is an example. */
   check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory, NULL));

@@ -30,7 +30,10 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
     check(toy_forward(cache, 1, &session, texts, p));
     t.tokens[t.length++] = most_likely(p[0]);
   }
-  check(pkv_session_set_return_hint(session, 30)); /* the user will read for half a minute, say */
+  const pkv_hint returns = {.struct_size = sizeof returns,
+                            .action = PKV_HINT_RETURN,
+                            .duration_ms = 30000}; /* the user will read for half a minute, say */
+  check(pkv_hint_session(session, &returns, NULL));
   check(pkv_session_close(session)); /* its blocks stay cached until their memory is needed */
 }
 /* [request end] */
@@ -49,9 +52,11 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   check(toy_forward(cache, 1, &session, texts, p));
   check(pkv_session_close(session));
 
-  uint64_t pinned;
-  check(pkv_prefix_pin(cache, tenant, strlen(tenant), t.length, t.tokens, &pinned));
-  printf("%s pins %llu of %zu tokens: full blocks\n", tenant, (unsigned long long)pinned, t.length);
+  const pkv_hint pin = {.struct_size = sizeof pin, .action = PKV_HINT_PIN};
+  pkv_hint_result result = {.struct_size = sizeof result};
+  check(pkv_hint_text(cache, tenant, strlen(tenant), t.length, t.tokens, &pin, &result));
+  printf("%s pins %llu of %zu tokens: full blocks\n", tenant, (unsigned long long)result.tokens,
+         t.length);
 }
 /* [pin end] */
 

@@ -63,6 +63,15 @@ void Cache::log_shortcomings() const {
     logger_.log(PKV_LOG_WARNING, "%s", fall_back);
 }
 
+void Cache::log_yielded_pin() const {
+  if (!logger_.listens() || !pin_interval_.begin()) return;
+  const auto figures = prefix_->figures();
+  logger_.log(PKV_LOG_WARNING,
+              "blocks are short: a step ended a pin to get some; %llu pins were ended so far, %llu "
+              "blocks are still pinned",
+              llu(figures.yielded), llu(figures.pinned));
+}
+
 void Cache::log_eviction() const {
   if (!logger_.listens() || !eviction_interval_.begin()) return;
   const auto figures = prefix_->figures();

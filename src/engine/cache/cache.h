@@ -87,6 +87,8 @@ class Cache {
   void log_eviction() const;
   // Tells the logger why a thread of the store could not copy blocks; at most once a minute.
   void log_failed_copy(const char* sentence) const noexcept;
+  // Tells the logger that a pin ended early; at most once a minute.
+  void log_yielded_pin() const;
   // Counts a suspension for the logger. It is fruitless if no step was committed since the session
   // was resumed: a scheduler that resumes in the step that preempted does so forever.
   void log_suspension(bool fruitless) const noexcept;
@@ -117,6 +119,7 @@ class Cache {
   Counters counters_;
   mutable LogInterval eviction_interval_{std::chrono::minutes(1)};
   mutable LogInterval copy_interval_{std::chrono::minutes(1)};
+  mutable LogInterval pin_interval_{std::chrono::minutes(1)};
   mutable std::atomic<uint32_t> fruitless_suspensions_{0};  // in a row
   // The store comes last, so that it is destroyed first: its threads use all of the above.
   std::unique_ptr<Store> store_;

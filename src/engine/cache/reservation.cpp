@@ -65,6 +65,18 @@ bool make_free(const Cache& cache, size_t lacking, std::span<const uint64_t> wan
   return enough || evict(cache, lacking, wanted);
 }
 
+// Ends a pin for a step that lacks blocks of a group. Returns false if there is none, or if all
+// pins together do not keep enough blocks.
+bool yield_pin(Cache& cache, size_t lacking, std::span<const uint64_t> counts, uint32_t watermark) {
+  prefix::Index* const index = cache.prefix();
+  if (index == nullptr) return false;
+  const uint64_t have = cache.groups()[lacking]->pool.free_count() + cache.evictable(lacking);
+  if (counts[lacking] + watermark > have + index->figures().pinned || !index->yield_pin())
+    return false;
+  cache.log_yielded_pin();
+  return true;
+}
+
 }  // namespace
 
 std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t watermark) {
@@ -91,13 +103,17 @@ void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, 
 }
 
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-                         const char* who, const std::function<bool()>& free_more,
+                         const char* who, const std::function<bool()>& free_more, Purpose purpose,
                          const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   for (size_t g = 0; g < counts.size(); g++) check_possible(cache, g, counts[g], watermark, who);
   if (cache.pages() != nullptr) check_pages_possible(cache, counts, watermark, who);
   size_t lacking = reserve(counts, watermark);
-  while (lacking < counts.size() && free_more && free_more()) lacking = reserve(counts, watermark);
+  const auto more = [&] {
+    return (free_more && free_more()) ||
+           (purpose == step && yield_pin(cache, lacking, counts, watermark));
+  };
+  while (lacking < counts.size() && more()) lacking = reserve(counts, watermark);
   if (lacking == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.

@@ -28,10 +28,12 @@ class Reservation {
   // group where some are needed, `watermark` more blocks stay free (exact while one thread takes
   // blocks). `who` is the name of the call, for the sentence, which ends with `advice`. While
   // blocks are short, it calls free_more(), which may release blocks or lower `counts`, and tries
-  // again if that returns true. Throws OUT_OF_BLOCKS, TOO_LARGE if a pool could never give as many,
-  // bad_alloc; then no block is taken.
+  // again if that returns true. Last, pins yield to a step. Throws OUT_OF_BLOCKS, TOO_LARGE if a
+  // pool could never give as many, bad_alloc; then no block is taken.
+  enum Purpose { other, step };
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark, const char* who,
-              const std::function<bool()>& free_more = {}, const char* advice = "");
+              const std::function<bool()>& free_more = {}, Purpose purpose = other,
+              const char* advice = "");
   // Releases the blocks that were not taken.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;

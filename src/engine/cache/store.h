@@ -20,6 +20,16 @@ class Store {
   // Queues the content of a session that ended or was suspended. The blocks of it that the prefix
   // index has are written to the store; the others are given back.
   virtual void write(Content content) noexcept = 0;
+  // Queues a content to be written now, because a hint asked for it, and then lowers the retention
+  // as its hold says. Returns false if too much is queued already.
+  virtual bool share(Content content) noexcept = 0;
+  // Starts to read the blocks of a text that the index lacks, unless that has not begun after a
+  // duration (0: any time). Returns false if too many texts are asked for. Throws bad_alloc or
+  // OUT_OF_MEMORY.
+  virtual bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
+                        uint64_t duration_ms) = 0;
+  // Returns whether the store failed and is not called for a while.
+  virtual bool down() const noexcept = 0;
   // Releases all contents that the store holds, which makes their blocks free. A reservation calls
   // this when evicting is not enough. Returns how many contents the store had taken until then: if
   // two calls return the same number, the store had nothing to release in between.

@@ -73,7 +73,7 @@ SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) 
   if (content.hold()) {
     saved.flags |= saved_matches;
     saved.salt = salts.number(content.hold().salt());
-    saved.retention = content.hold().retention();
+    saved.retention = content.hold().hints().retention;
   }
   saved.forgotten_from = content.forgotten_from();
   for (size_t g = 0; g < content.groups(); g++) {

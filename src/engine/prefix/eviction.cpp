@@ -168,6 +168,25 @@ void Eviction::withdraw(Node& node, const Node& above) noexcept {
   }
 }
 
+// Splits nodes first, so that it drops whole ones. Throws bad_alloc; then nothing has changed.
+std::pair<uint32_t, uint32_t> Eviction::drop(Space& space, Tokens text, uint32_t first) {
+  const Tree::Found found = data_.tree.find(space.root, text);
+  const uint32_t before = found.whole;
+  Node* node = &uses_.end_after(found, before);
+  if (first < before) uses_.end_after({node, node->size, before}, first);
+  space.root.users++;  // so that the space is not dropped with its last block
+  uint32_t end = before;
+  while (end > first && node->is_candidate()) {
+    Node* const parent = node->parent;
+    end = node->start;
+    drop_last(*node, node->size, PKV_PREFIX_EVENT_CLEARED);
+    node = parent;
+  }
+  space.root.users--;
+  data_.spaces.drop_if_empty(space);
+  return {before, end};
+}
+
 // Takes some of the last blocks from a candidate.
 void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept {
   const uint32_t count = static_cast<uint32_t>(
@@ -187,6 +206,7 @@ void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) 
   data_.spaces.count(space, &Figures::cached, uint64_t{0} - count);
   data_.spaces.count(space, &Figures::evictable, uint64_t{0} - evictable);
   if (node.size == count) {
+    data_.end_retention(node);
     data_.remove_candidate(node);
     data_.nodes--;
     space.nodes--;

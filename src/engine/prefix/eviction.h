@@ -25,6 +25,8 @@ class Eviction {
   // Drops the path from a node up to `above`, as far as it is unused and no other path shares
   // it.
   void withdraw(Node& node, const Node& above) noexcept;
+  // See Index::drop.
+  std::pair<uint32_t, uint32_t> drop(Space& space, Tokens text, uint32_t first);
   void let_go(size_t group, uint32_t id) noexcept;
 
  private:

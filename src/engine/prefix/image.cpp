@@ -44,7 +44,7 @@ Image::Image(IndexData& data) : images_(data.images) {
       part.salt = salts.size();
       part.leaf = node->children.empty();
       part.last_use = in_use ? data.clock : node->last_use;
-      part.retention = in_use ? std::max(node->retention, retention_in_use) : node->retention;
+      part.retention = in_use ? std::max(node->base, retention_in_use) : node->base;
       part.tokens.assign(node->tokens.begin(), node->tokens.end());
       // Inner blocks are the first to go, and most files are smaller without them.
       part.blocks.reserve(node->blocks.size());

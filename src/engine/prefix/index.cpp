@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
+
 namespace pkv::prefix {
 
 Index::Index(const pkv_prefix_config& config, uint32_t block_size,
@@ -12,9 +14,9 @@ Index::Index(const pkv_prefix_config& config, uint32_t block_size,
       matcher_(data_, uses_, memory),
       eviction_(data_, uses_),
       publisher_(data_, uses_, eviction_, memory),
-      pins_(data_, uses_, matcher_,
-            config.max_pinned_blocks != 0 ? config.max_pinned_blocks
-                                          : memory::largest_pool(groups) / 4) {}
+      hints_(data_, uses_, matcher_,
+             config.max_pinned_blocks != 0 ? config.max_pinned_blocks
+                                           : memory::largest_pool(groups) / 4) {}
 
 // ---- Holds --------------------------------------------------------------------------------------
 
@@ -25,6 +27,69 @@ Index::Hold::Hold(Index& index, std::string_view salt, uint8_t retention) {
   use_.retention = retention;
   index.uses_.attach(*use_.node);
   index_ = &index;
+}
+
+Index::Hold Index::Hold::restart() const {
+  Hold other;
+  if (index_ == nullptr) return other;
+  const std::lock_guard lock(index_->mutex_);
+  other.use_ = use_;
+  other.use_.node = &use_.space->root;
+  other.use_.depth = 0;
+  index_->uses_.attach(*other.use_.node);
+  other.index_ = index_;
+  return other;
+}
+
+Use Index::Hold::hints() const noexcept {
+  if (index_ == nullptr) return {};
+  const std::shared_lock lock(index_->mutex_);
+  return use_;
+}
+
+void Index::Hold::retain(uint8_t retention) noexcept {
+  if (index_ == nullptr) return;
+  std::shared_ptr<const Ranges> forgotten;  // freed without the lock
+  const std::lock_guard lock(index_->mutex_);
+  use_.retention = retention;
+  use_.ranges.swap(forgotten);
+}
+
+// Copies share the ranges, so these are replaced rather than changed.
+bool Index::Hold::retain(const Range& range) {
+  constexpr size_t max_ranges = 64;
+  if (index_ == nullptr) return true;
+  const std::lock_guard lock(index_->mutex_);
+  if (use_.ranges != nullptr && use_.ranges->size() == max_ranges) return false;
+  const std::pmr::polymorphic_allocator<> memory(&index_->data_.memory);
+  const auto more = use_.ranges != nullptr ? std::allocate_shared<Ranges>(memory, *use_.ranges)
+                                           : std::allocate_shared<Ranges>(memory);
+  more->push_back(range);
+  use_.ranges = more;
+  return true;
+}
+
+void Index::Hold::set_hint(uint8_t hint) noexcept {
+  if (index_ == nullptr) return;
+  const std::lock_guard lock(index_->mutex_);
+  use_.hint = hint;
+}
+
+void Index::Hold::drop_later(uint32_t blocks) noexcept {
+  if (index_ == nullptr) return;
+  const std::lock_guard lock(index_->mutex_);
+  use_.drop_from = std::min(use_.drop_from, blocks);
+}
+
+void Index::Hold::lend(uint32_t demote_from) noexcept {
+  use_.lent = true;
+  use_.demote_from = demote_from;
+}
+
+void Index::Hold::demote() noexcept {
+  if (index_ == nullptr || use_.demote_from == Use::no_block) return;
+  const std::lock_guard lock(index_->mutex_);
+  index_->uses_.demote(use_);
 }
 
 Index::Hold::~Hold() {
@@ -142,18 +207,25 @@ std::vector<std::vector<bool>> Index::gives_up(memory::Tables tables) const {
 
 // ---- Eviction, pins and quotas ------------------------------------------------------------------
 
+// Locks the index for calls that find out what can be evicted: what hints kept may end now.
+std::unique_lock<ReadWriteLock> Index::lock_now() noexcept {
+  std::unique_lock lock(mutex_);
+  hints_.expire();
+  return lock;
+}
+
 bool Index::make_free(size_t group, uint64_t blocks) noexcept {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   return eviction_.make_free(group, blocks);
 }
 
 bool Index::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   return eviction_.make_room(pages, wanted);
 }
 
 void Index::free_evictable(memory::PageForecast& forecast) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   eviction_.free_evictable(forecast);
 }
 
@@ -168,19 +240,54 @@ bool Index::gives_up(size_t group, uint32_t id) const {
 }
 
 uint64_t Index::evictable(size_t group) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   uses_.review(group);
   return data_.blocks.evictable(group);
 }
 
-uint32_t Index::pin(std::string_view salt, Tokens text) {
-  const std::lock_guard lock(mutex_);
-  return pins_.pin(salt, text);
+bool Index::is_over(uint64_t time) const {
+  const std::shared_lock lock(mutex_);
+  return data_.time.now_ms() >= time;
 }
 
-void Index::unpin(std::string_view salt, Tokens text) {
+uint64_t Index::time_in(uint64_t duration_ms) const {
+  const std::shared_lock lock(mutex_);
+  return data_.time.in_ms(duration_ms);
+}
+
+void Index::set_time(uint64_t now_ms) {
   const std::lock_guard lock(mutex_);
-  pins_.unpin(salt, text);
+  if (const uint64_t now = data_.time.now_ms(); now_ms < now)
+    fail(PKV_INVALID_ARGUMENT, "the clock is at %llu ms; it cannot be set to %llu", llu(now),
+         llu(now_ms));
+  data_.time.set(now_ms);
+}
+
+Pinned Index::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
+  const auto lock = lock_now();
+  return hints_.pin(salt, text, duration_ms);
+}
+
+bool Index::unpin(std::string_view salt, Tokens text) noexcept {
+  const auto lock = lock_now();
+  return hints_.unpin(salt, text);
+}
+
+bool Index::yield_pin() noexcept {
+  const std::lock_guard lock(mutex_);
+  return hints_.yield_pin();
+}
+
+uint32_t Index::retain(std::string_view salt, Tokens text, const Range& range) {
+  const auto lock = lock_now();
+  return hints_.retain(salt, text, range);
+}
+
+std::pair<uint32_t, uint32_t> Index::drop(std::string_view salt, Tokens text, uint32_t first) {
+  const auto lock = lock_now();
+  Space* const space = data_.spaces.find(salt);
+  if (space == nullptr) return {0, 0};
+  return eviction_.drop(*space, text, first);
 }
 
 void Index::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
@@ -215,14 +322,14 @@ size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
 }
 
 Figures Index::figures(std::string_view salt) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   uses_.review_figures();
   const Space* const space = data_.spaces.find(salt);
   return space != nullptr ? space->figures : Figures{};
 }
 
 Figures Index::figures() {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   uses_.review_figures();
   return data_.spaces.total();
 }
@@ -259,9 +366,9 @@ Index::Loan Index::lend(Image& image, size_t group, std::span<const uint32_t> id
 }
 
 void Index::validate(std::span<std::vector<uint64_t>> references) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   uses_.review();
-  prefix::validate(data_, pins_.blocks(), references);
+  prefix::validate(data_, hints_.pinned(), references);
 }
 
 }  // namespace pkv::prefix

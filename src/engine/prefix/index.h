@@ -3,7 +3,7 @@
 // protects the whole index, and leaves the work to one class per role:
 //
 //   Matcher    what a session takes over      Uses       what is in use, and what is evictable
-//   Publisher  what a session adds            Pins       unused texts that stay cached
+//   Publisher  what a session adds            Hints      what stays cached, or longer than others
 //   Eviction   what is removed                IndexData  the tree and all counts
 //
 // The index holds one reference to each of its blocks. Each block of a pool is free, pinned, in use
@@ -22,10 +22,10 @@
 #include "base/read_write_lock.h"
 #include "engine/memory/block_table.h"
 #include "engine/prefix/eviction.h"
+#include "engine/prefix/hints.h"
 #include "engine/prefix/image.h"
 #include "engine/prefix/index_data.h"
 #include "engine/prefix/matcher.h"
-#include "engine/prefix/pins.h"
 #include "engine/prefix/publisher.h"
 #include "engine/prefix/uses.h"
 
@@ -53,10 +53,30 @@ class Index {
     uint32_t depth() const { return use_.depth; }  // blocks of the path
     // Valid while the hold is.
     std::string_view salt() const { return index_ == nullptr ? "" : use_.space->salt; }
-    uint8_t retention() const { return use_.retention; }
-    // When the text is expected to continue after this use: see hint_of.
-    uint8_t hint() const { return use_.hint; }
-    void set_hint(uint8_t hint) { use_.hint = hint; }
+    // Returns an empty hold of the same salt, with what hints told this one. Throws bad_alloc.
+    Hold restart() const;
+
+    // Hints, which may come while other threads get something from the session of the hold. They do
+    // nothing to an empty hold.
+    // Returns what they set so far.
+    Use hints() const noexcept;
+    // Sets the retention of the blocks that it leaves behind, in all or in a range. Returns false
+    // if there are too many ranges. Throws bad_alloc.
+    void retain(uint8_t retention) noexcept;
+    bool retain(const Range& range);
+    // Sets when the text is expected to continue after this use: see hint_of.
+    void set_hint(uint8_t hint) noexcept;
+    // Lets withdraw_dropped() remove what follows the first `blocks` blocks.
+    void drop_later(uint32_t blocks) noexcept;
+    void withdraw_dropped() noexcept { withdraw(use_.drop_from); }
+    // Says that a store has the blocks, which is no use of the text. demote() lowers the retention
+    // of those from block `demote_from` on.
+    void lend(uint32_t demote_from) noexcept;
+    void demote() noexcept;
+    // Forgets drop_later() if it is about blocks from `blocks` on, which were trimmed.
+    void trimmed(uint32_t blocks) noexcept {
+      if (use_.drop_from >= blocks) use_.drop_from = Use::no_block;
+    }
     // Adds a match to the statistics of the salt.
     void count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
     // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
@@ -104,11 +124,26 @@ class Index {
   // pin keeps it: it becomes evictable when only the index references it.
   std::vector<std::vector<bool>> gives_up(memory::Tables tables) const;
 
-  // Keeps the cached part of a text even if it is unused; returns how many blocks. Throws
-  // LIMIT_REACHED, bad_alloc.
-  uint32_t pin(std::string_view salt, Tokens text);
-  // Removes a pin of exactly this text; none of an empty one. Throws NOT_HELD if there is none.
-  void unpin(std::string_view salt, Tokens text);
+  // The clock of durations, which a test can set. Throws INVALID_ARGUMENT if it would go back.
+  bool is_over(uint64_t time) const;
+  uint64_t time_in(uint64_t duration_ms) const;  // for 0, a time that never comes
+  void set_time(uint64_t now_ms);
+  // Keeps the cached part of a text even if it is unused, for a time or (0) without an end. A pin
+  // that ends there already is prolonged. Throws bad_alloc.
+  Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
+  // Ends the pin of exactly this text, which has whole blocks. Returns false if there is none.
+  bool unpin(std::string_view salt, Tokens text) noexcept;
+  // Ends the pin that ends soonest, for a step that would fail without its blocks, and counts it.
+  // Returns false if there is none.
+  bool yield_pin() noexcept;
+  // Sets the retention of the cached blocks of a text that are in a range: to more or less than
+  // they have or, for a duration, to more. Returns where the cached part of the range ends; at or
+  // before its beginning, nothing of it is cached. Throws bad_alloc.
+  uint32_t retain(std::string_view salt, Tokens text, const Range& range);
+  // Removes the blocks of a text, which has whole ones, from its end back to block `first`, as far
+  // as they are unused and no other text continues after them. Returns where what is cached of the
+  // text ended before, and where it ends now.
+  std::pair<uint32_t, uint32_t> drop(std::string_view salt, Tokens text, uint32_t first);
   // Caches at most `blocks` blocks of a salt from now on. 0: no limit; nullopt: the limit of all
   // salts. Throws bad_alloc.
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
@@ -155,13 +190,15 @@ class Index {
   void validate(std::span<std::vector<uint64_t>> references);
 
  private:
+  std::unique_lock<ReadWriteLock> lock_now() noexcept;
+
   mutable ReadWriteLock mutex_;
   IndexData data_;
   Uses uses_;
   Matcher matcher_;
   Eviction eviction_;
   Publisher publisher_;
-  Pins pins_;
+  Hints hints_;
 };
 
 }  // namespace pkv::prefix

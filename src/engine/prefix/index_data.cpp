@@ -23,14 +23,18 @@ std::unique_ptr<Policy> make_policy(const pkv_prefix_config& config, uint32_t bl
 }  // namespace
 
 IndexData::IndexData(const pkv_prefix_config& config, uint32_t block_size,
-                     std::span<const std::unique_ptr<memory::Group>> all_groups, HookMemory& memory)
-    : groups(all_groups),
+                     std::span<const std::unique_ptr<memory::Group>> all_groups,
+                     HookMemory& hook_memory)
+    : memory(hook_memory),
+      groups(all_groups),
       tree(block_size, static_cast<uint32_t>(groups.size()), memory),
       policy(make_policy(config, block_size, memory::largest_pool(groups), memory)),
       hasher(os::random_number(), config.kept_events > 0),
       spaces(tree, hasher, config.quota_blocks, memory),
       events(config.kept_events, memory),
-      blocks(groups, memory) {}
+      blocks(groups, memory),
+      retained(&memory),
+      pins(&memory) {}
 
 void IndexData::add_candidate(Node& node) noexcept {
   policy->add(node);
@@ -40,6 +44,35 @@ void IndexData::add_candidate(Node& node) noexcept {
 void IndexData::remove_candidate(Node& node) noexcept {
   policy->remove(node);
   if (node.parent != nullptr) space_of(node).own.remove(node);
+}
+
+// The policies order candidates by their retention.
+void IndexData::set_retention(Node& node, uint8_t retention) noexcept {
+  if (node.retention == retention) return;
+  const bool candidate = node.place != Node::no_place;
+  if (candidate) remove_candidate(node);
+  node.retention = retention;
+  if (candidate) add_candidate(node);
+}
+
+void IndexData::retain_until(Node& node, uint8_t retention, uint64_t until) {
+  if (retention <= node.base) return;
+  if (node.retained_until == 0) {
+    retained.emplace(until, &node);
+  } else {
+    if (std::pair(retention, until) <= std::pair(node.retention, node.retained_until)) return;
+    auto entry = retained.extract({node.retained_until, &node});
+    entry.value().first = until;
+    retained.insert(std::move(entry));
+  }
+  node.retained_until = until;
+  set_retention(node, retention);
+}
+
+void IndexData::end_retention(Node& node) noexcept {
+  if (node.retained_until == 0) return;
+  retained.erase({std::exchange(node.retained_until, 0), &node});
+  set_retention(node, node.base);
 }
 
 void IndexData::release(size_t group, std::span<const memory::Block> released) noexcept {

@@ -1,10 +1,14 @@
 // The data of a prefix index: the tree, the spaces of its salts, the candidates for eviction, the
 // counts derived from these, the event log and the images. The classes that work on it (uses.h,
-// matcher.h, publisher.h, eviction.h, pins.h) share it under the lock of the index.
+// matcher.h, publisher.h, eviction.h, hints.h) share it under the lock of the index.
 #pragma once
 
 #include <pagedkv/prefix.h>
 
+#include <set>
+#include <utility>
+
+#include "base/clock.h"
 #include "engine/memory/group.h"
 #include "engine/prefix/cached_blocks.h"
 #include "engine/prefix/events.h"
@@ -13,6 +17,9 @@
 #include "engine/prefix/spaces.h"
 
 namespace pkv::prefix {
+
+// Nodes by the time when something of them ends.
+using Deadlines = std::pmr::set<std::pair<uint64_t, Node*>>;
 
 struct IndexData {
   // Throws bad_alloc.
@@ -24,6 +31,19 @@ struct IndexData {
   // Adds a node to the candidates for eviction, or removes it.
   void add_candidate(Node& node) noexcept;
   void remove_candidate(Node& node) noexcept;
+  // Sets the retention of a node. If it is higher now until a time, it stays so until then.
+  void retain(Node& node, uint8_t base) noexcept {
+    node.base = base;
+    if (node.retained_until == 0)
+      set_retention(node, base);
+    else if (base >= node.retention)
+      end_retention(node);
+  }
+  // Raises the retention of a node until a time. Of two such raises the higher one stays, and of
+  // equal ones the longer one. Throws bad_alloc.
+  void retain_until(Node& node, uint8_t retention, uint64_t until);
+  // Ends the raise of a node's retention, if there is one.
+  void end_retention(Node& node) noexcept;
   // Counts a node that was added to a space.
   void count_node(Space& space) noexcept { nodes++, space.nodes++; }
   // Drops the index's references to blocks of a group.
@@ -39,6 +59,7 @@ struct IndexData {
   // Records that the blocks of a node from its block number `from` on are removed.
   void record_removed(pkv_prefix_event_kind kind, const Node& node, uint32_t from) noexcept;
 
+  HookMemory& memory;
   const std::span<const std::unique_ptr<memory::Group>> groups;
   Tree tree;
   const std::unique_ptr<Policy> policy;
@@ -51,8 +72,12 @@ struct IndexData {
   // How often a node was split or blocks were removed; an earlier match may then be outdated.
   uint64_t removals = 0;
   CachedBlocks blocks;
+  Clock time;
+  Deadlines retained;  // the nodes whose retention is raised
+  Deadlines pins;      // the nodes where pins end, by the times of their ends
 
  private:
+  void set_retention(Node& node, uint8_t retention) noexcept;
   void record(pkv_prefix_event_kind kind, const Node& node, uint32_t inside) noexcept;
   void record_range(Node& node, uint32_t from, uint64_t end, pkv_prefix_event_kind lost) noexcept;
 };

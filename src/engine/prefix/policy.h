@@ -4,7 +4,7 @@
 // changes only while the node is not a candidate.
 #pragma once
 
-#include <pagedkv/session.h>
+#include <pagedkv/hint.h>
 
 #include <algorithm>
 #include <array>
@@ -16,13 +16,18 @@
 
 namespace pkv::prefix {
 
-// Encodes when a text is expected to continue: 0 (unknown), the bit width of `delay`, or never.
+// Encodes when a text is expected to continue: 0 (unknown), the bit width of tenths of a second, or
+// never.
 constexpr uint8_t hint_never = 17;
-inline uint8_t hint_of(uint32_t delay) {
-  if (delay == PKV_RETURN_HINT_UNKNOWN) return 0;
-  if (delay == PKV_RETURN_HINT_NEVER) return hint_never;
-  return static_cast<uint8_t>(std::min<int>(std::bit_width(delay), hint_never - 1));
+inline uint8_t hint_of(uint64_t delay_ms) {
+  if (delay_ms == 0) return 0;
+  if (delay_ms == PKV_HINT_NEVER) return hint_never;
+  const auto width = static_cast<int>(std::bit_width(delay_ms / 100));
+  return static_cast<uint8_t>(std::clamp(width, 1, hint_never - 1));
 }
+
+// The retention of blocks of which no hint said anything. 0 is the lowest one.
+constexpr uint8_t normal_retention = 1;
 
 class Policy {
  public:

@@ -77,9 +77,10 @@ void Publisher::store_run(Use& use, Tree::NewBlocks run, memory::Tables tables) 
   Node& node = *use.node;
   try {
     retain_run(use, tables);
-    // A node that only this use ever had is extended; any other node gets a child.
+    // A node that only this use ever had is extended; any other node gets a child. So does one of a
+    // higher retention, which a hint gave to the blocks that were there.
     if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 &&
-        node.history == run.history) {
+        node.retention == 0 && node.history == run.history) {
       data_.tree.extend(node, run);
       use.depth = node.end();
     } else {

@@ -12,7 +12,7 @@ namespace pkv::prefix {
 
 struct Figures {
   Count matches, asked_tokens, matched_tokens, matched_blocks;
-  Count published, evicted, expelled, cleared, cached, evictable, pinned;
+  Count published, evicted, expelled, cleared, cached, evictable, pinned, yielded;
 };
 
 struct Space {

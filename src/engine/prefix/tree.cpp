@@ -165,6 +165,8 @@ Node& Tree::split(Node& node, uint32_t inside) {
   upper.users = node.users;
   upper.pinned = node.pinned;
   upper.retention = node.retention;
+  upper.base = node.base;
+  upper.retained_until = node.retained_until;
   upper.last_use = node.last_use;
   upper.matches = node.matches;
   upper.history = node.history;

@@ -64,8 +64,7 @@ struct Node {
   std::pmr::vector<uint8_t> announced;
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
-  uint32_t pins = 0;      // how many of its users are pins that end here
-  uint32_t pinned = 0;    // how many are pins that end here or below
+  uint32_t pinned = 0;    // how many of its users are pins that end here or below
   uint32_t shared = 0;    // positions with shared blocks, if unused: see cached_blocks.h
   void* owner = nullptr;  // the Space, the same for all nodes below a root
 
@@ -74,10 +73,14 @@ struct Node {
   uint32_t matches = 0;
   uint32_t place = no_place;      // among the candidates
   uint32_t own_place = no_place;  // among those of its salt, where that has a quota
-  // The highest retention of its users so far; nodes of a lower retention are evicted first.
-  uint8_t retention = 0;
+  // Nodes of a lower retention are evicted first. It is `base`, the highest of its users so far
+  // unless a hint set it, or more until a time: see IndexData::retain_until().
+  uint8_t retention = 0, base = 0;
   History history;
   uint8_t kind = 0;  // see return_time.h
+  // Times of hints: when retention sinks to base (0 if they are equal), and when the pin ends that
+  // ends here (0 if there is none).
+  uint64_t retained_until = 0, pinned_until = 0;
 
   static constexpr uint32_t no_place = ~uint32_t{0};
   uint32_t end() const { return start + size; }

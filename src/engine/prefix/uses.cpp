@@ -41,11 +41,54 @@ void Uses::move(Use& use, Node& node) noexcept {
 void Uses::give_up(Use& use, Node& end) noexcept {
   const uint32_t blocks = use.depth - end.end();
   if (blocks == 0) return;
-  data_.policy->used(*use.node, end.end(), use.hint, data_.clock);
-  for (Node* node = use.node; node != &end; node = node->parent)
-    node->retention = std::max(node->retention, use.retention);
+  if (!use.lent) data_.policy->used(*use.node, end.end(), use.hint, data_.clock);
+  leave_behind(use, end);
   move(use, end);
-  data_.clock += blocks;
+  if (!use.lent) data_.clock += blocks;
+}
+
+// Gives the path of a use beyond `end` its retention.
+void Uses::leave_behind(const Use& use, const Node& end) noexcept {
+  if (use.ranges != nullptr)
+    for (const Range& range : *use.ranges) {
+      split_at(use, range.first);
+      split_at(use, range.last);
+    }
+  for (Node* node = use.node; node != &end; node = node->parent) {
+    const Range* range = nullptr;
+    if (use.ranges != nullptr)
+      for (const Range& each : *use.ranges)
+        if (node->start >= each.first && node->end() <= each.last) range = &each;
+    const bool for_good = range != nullptr && range->duration_ms == 0;
+    data_.retain(*node, std::max(node->base, for_good ? range->retention : use.retention));
+    if (range == nullptr || for_good) continue;
+    try {
+      data_.retain_until(*node, range->retention, data_.time.in_ms(range->duration_ms));
+    } catch (const std::bad_alloc&) {
+      // Without memory for the time, the blocks are evicted like others.
+    }
+  }
+}
+
+void Uses::demote(Use& use) noexcept {
+  split_at(use, use.demote_from);
+  for (Node* node = use.node; node->parent != nullptr && node->start >= use.demote_from;
+       node = node->parent) {
+    data_.end_retention(*node);
+    data_.retain(*node, 0);
+  }
+}
+
+// Splits the node of a path that has a position in its middle, if there is memory.
+void Uses::split_at(const Use& use, uint32_t position) noexcept {
+  if (position >= use.depth) return;
+  Node* node = use.node;
+  while (node->start > position) node = node->parent;
+  try {
+    if (position > node->start) split(*node, position - node->start);
+  } catch (const std::bad_alloc&) {
+    // The range then begins or ends with a whole node.
+  }
 }
 
 void Uses::shorten(Use& use, uint32_t blocks) noexcept {
@@ -83,11 +126,28 @@ void Uses::reserve_node(Space& space) {
 Node& Uses::split(Node& node, uint32_t inside) {
   if (inside == node.size) return node;
   reserve_node(space_of(node));
-  Node& upper = data_.tree.split(node, inside);
+  Node& upper = split_retained(node, inside);
   data_.removals++;
   data_.count_node(space_of(upper));
   data_.blocks.split(upper);
   return upper;
+}
+
+// Splits a node of the tree, and the entry of its raised retention. That is the only thing that
+// allocates before the tree does, so it is taken back if the tree cannot.
+Node& Uses::split_retained(Node& node, uint32_t inside) {
+  if (node.retained_until == 0) return data_.tree.split(node, inside);
+  const auto entry = data_.retained.emplace(node.retained_until, nullptr).first;
+  try {
+    Node& upper = data_.tree.split(node, inside);
+    auto moved = data_.retained.extract(entry);
+    moved.value().second = &upper;
+    data_.retained.insert(std::move(moved));
+    return upper;
+  } catch (...) {
+    data_.retained.erase(entry);
+    throw;
+  }
 }
 
 Node& Uses::end_after(const Tree::Found& found, uint32_t depth) {

@@ -4,9 +4,20 @@
 // single blocks outside of the path that it uses (cached_blocks.h).
 #pragma once
 
+#include <memory>
+
 #include "engine/prefix/index_data.h"
 
 namespace pkv::prefix {
+
+// The retention of blocks [first, last) of a text; from a time on for `duration_ms`, or without an
+// end if that is 0.
+struct Range {
+  uint32_t first, last;
+  uint8_t retention;
+  uint64_t duration_ms;
+};
+using Ranges = std::pmr::vector<Range>;
 
 // A use of the path to a node, which ends after `depth` blocks.
 struct Use {
@@ -15,6 +26,14 @@ struct Use {
   uint32_t depth = 0;
   uint8_t retention = 0;  // of the blocks that it leaves behind
   uint8_t hint = 0;       // see hint_of
+  // The retention of parts of what it leaves behind, where later ranges win; nullptr: none.
+  std::shared_ptr<const Ranges> ranges = nullptr;
+  // What is removed from the index when its session is closed: all from this block on.
+  uint32_t drop_from = no_block;
+  // Where the blocks begin that demote() lowers.
+  uint32_t demote_from = no_block;
+  bool lent = false;  // to a store: its end is no use of the text
+  static constexpr uint32_t no_block = ~uint32_t{0};
 };
 
 class Uses {
@@ -32,6 +51,9 @@ class Uses {
   // Releases the path beyond the first `blocks` blocks. This may have to split a node; without the
   // memory for that, the whole node is released.
   void shorten(Use& use, uint32_t blocks) noexcept;
+
+  // Lowers the retention of the path from use.demote_from on.
+  void demote(Use& use) noexcept;
 
   // Makes blocks evictable that only the index references now, in one group or in all.
   void review(size_t group) noexcept;
@@ -51,6 +73,9 @@ class Uses {
  private:
   void begin_use(Node& node) noexcept;
   void end_use(Node& node) noexcept;
+  void leave_behind(const Use& use, const Node& end) noexcept;
+  void split_at(const Use& use, uint32_t position) noexcept;
+  Node& split_retained(Node& node, uint32_t inside);
 
   IndexData& data_;
 };

@@ -9,7 +9,7 @@ namespace pkv::prefix {
 namespace {
 
 struct Counts {
-  uint64_t nodes = 0, candidates = 0, cached = 0, evictable = 0, pinned = 0;
+  uint64_t nodes = 0, candidates = 0, cached = 0, evictable = 0, pinned = 0, retained = 0, pins = 0;
   std::vector<uint64_t> spare_by_group;
 };
 
@@ -29,9 +29,21 @@ void check_children(const Node& node) {
   }
   if (users_below > node.users)
     fail(PKV_INTERNAL, "index: a node has %u users, its children %u", node.users, users_below);
-  if (pinned_below + node.pins != node.pinned || node.pinned > node.users)
-    fail(PKV_INTERNAL, "index: %u pins of a node and %u below; it counts %u, and %u users",
-         node.pins, pinned_below, node.pinned, node.users);
+  if (pinned_below + (node.pinned_until != 0) != node.pinned || node.pinned > node.users)
+    fail(PKV_INTERNAL, "index: a node has %u pins and its children %u, and %u users", node.pinned,
+         pinned_below, node.users);
+}
+
+void check_deadlines(const IndexData& data, const Node& node) {
+  const bool raised = node.retained_until != 0;
+  if (raised ? node.retention <= node.base : node.retention != node.base)
+    fail(PKV_INTERNAL, "index: a node of retention %d has %d, %s", node.base, node.retention,
+         raised ? "raised for a time" : "for good");
+  const auto has_end = [&](const Deadlines& deadlines, uint64_t time) {
+    return time == 0 || deadlines.contains({time, const_cast<Node*>(&node)});
+  };
+  if (!has_end(data.retained, node.retained_until) || !has_end(data.pins, node.pinned_until))
+    fail(PKV_INTERNAL, "index: the retention or the pin of a node does not end");
 }
 
 void check_candidate(const Node& node) {
@@ -130,11 +142,14 @@ Counts count_nodes(const IndexData& data, std::span<std::vector<uint64_t>> refer
     check_candidate(node);
     if (node.parent == nullptr) continue;
     check_node(data, node);
+    check_deadlines(data, node);
     check_blocks(data, node, references, counts);
     check_announced(data, node);
     counts.nodes++;
     counts.candidates += node.place != Node::no_place;
     counts.cached += node.size;
+    counts.retained += node.retained_until != 0;
+    counts.pins += node.pinned_until != 0;
     counts.pinned += node.pinned > 0 ? node.size : 0;
     check_equal("positions with shared blocks of a node", count_shared(data, node), node.shared);
     counts.evictable += node.users == 0 ? node.size - node.shared : 0;
@@ -158,6 +173,8 @@ void validate(const IndexData& data, uint64_t pinned_blocks,
   check_equal("nodes", counts.nodes, data.nodes);
   check_equal("nodes of all salts", nodes, data.nodes);
   check_equal("candidates of eviction", counts.candidates, candidates);
+  check_equal("nodes with a raised retention", counts.retained, data.retained.size());
+  check_equal("pins", counts.pins, data.pins.size());
   check_equal("blocks", counts.cached, all.cached);
   check_equal("evictable blocks", counts.evictable, all.evictable);
   check_equal("pinned blocks", counts.pinned, pinned_blocks);

@@ -31,7 +31,7 @@ Session::Session(Content content, const Attributes& attributes)
 }
 
 Session::~Session() {
-  pass_on();
+  pass_on(true);
   cache().counters().tokens -= length();
 }
 
@@ -103,7 +103,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
       if (take_tail_over(g, needs[g])) count(g), any = true;
     return any;
   };
-  Reservation reservation(cache(), counts, watermark, who, free_more);
+  Reservation reservation(cache(), counts, watermark, who, free_more, Reservation::step);
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
@@ -129,14 +129,16 @@ bool Session::take_tail_over(size_t group, const memory::StepNeed& need) noexcep
 // Gives the content to the prefix index and the store. Spare blocks are released first: while a
 // session has some, its last state is not shared, so that a step can reuse that block
 // (BlockTable::length_to_share()).
-void Session::pass_on() noexcept {
+// `closing`: what a hint said to drop is not kept; a suspended session still needs it.
+void Session::pass_on(bool closing) noexcept {
   for (const auto& table : content_.tables()) table->release_spares();
   publish(true);
+  if (closing) content_.hold().withdraw_dropped();
   write_to_store();
 }
 
 void Session::suspend() noexcept {
-  pass_on();
+  pass_on(false);
   cache().counters().tokens -= length();
   auto& own = content_.tokens();
   // If tokens of the last suspension are still missing, their ids must not be lost.
@@ -205,9 +207,7 @@ void Session::write_to_store() noexcept {
   if (cache().store() == nullptr || !publishes() || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
-    rest.hold() =
-        prefix::Index::Hold(*cache().prefix(), content_.hold().salt(), content_.hold().retention());
-    rest.hold().set_hint(content_.hold().hint());
+    rest.hold() = content_.hold().restart();
     rest.tokens() = content_.tokens();
     rest.set_forgotten_from(content_.forgotten_from());
     rest.swap(content_);
@@ -374,6 +374,7 @@ void Session::trim(uint64_t new_length) {
   content_.tokens().resize(new_length);
   for (const auto& table : content_.tables()) table->trim(new_length);
   retreat(new_length);
+  content_.hold().trimmed(static_cast<uint32_t>(new_length / cache().config().block_size));
 }
 
 void Session::drop_blocks(uint32_t group, std::span<const uint32_t> entries) {

@@ -55,10 +55,8 @@ class Session {
   // later tokens do not see their positions. Throws BUSY, SUSPENDED, OUT_OF_RANGE (a block that the
   // session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is released.
   void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
-  // See pkv_session_set_return_hint.
-  void set_return_hint(uint32_t delay) noexcept {
-    content_.hold().set_hint(prefix::hint_of(delay));
-  }
+  // What hints set in the hold; they may do so while other threads call getters.
+  prefix::Index::Hold& hold() { return content_.hold(); }
   // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
   Content fork() const;
 
@@ -141,7 +139,7 @@ class Session {
   void reserve_ids(uint64_t total);
   void clear() noexcept;
   void forget_computed() noexcept;
-  void pass_on() noexcept;
+  void pass_on(bool closing) noexcept;
   void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
   void write_to_store() noexcept;

@@ -48,6 +48,7 @@ void Batch::reserve() {
     return any || needs.skip_last_copies(cache_.prefix());
   };
   Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", free_more,
+                          Reservation::step,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < members_.size(); i++)

@@ -184,6 +184,16 @@ bool holds_blocks(const Session& session) {
   return false;
 }
 
+// Ends a pin as a step would. Returns false if there is none, or if all of them do not keep enough.
+bool yield_pin(const Cache& cache, uint64_t blocks_short) {
+  prefix::Index* const index = cache.prefix();
+  if (index == nullptr || blocks_short > index->figures().pinned * cache.groups().size() ||
+      !index->yield_pin())
+    return false;
+  cache.log_yielded_pin();
+  return true;
+}
+
 }  // namespace
 
 std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
@@ -217,10 +227,13 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
       needs->skip_last_copies();
     }
     if (forecast.fits(*needs)) return victims;
-    if (candidates.size() <= 1)
+    if (candidates.size() <= 1) {
+      if (yield_pin(cache, forecast.shortage(*needs).blocks_short))
+        return choose_victims(cache, sessions, new_tokens);
       fail(forecast.shortage(*needs),
            "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
            victims.size());
+    }
     const size_t victim = candidates.back();
     bool needs_changed = false;
     forecast.suspend(*sessions[victim], victim < step_sessions, [&](size_t group, uint32_t id) {

@@ -5,17 +5,15 @@
 
 namespace pkv::store {
 
-void Queue::push(Content content) {
+bool Queue::push(Content content, bool asked) {
   const uint64_t blocks = content.hold().depth();
   const std::lock_guard lock(mutex_);
-  if (stopping_ || queued_ >= max_blocks_) {
-    count_dropped(blocks);
-    return;
-  }
+  if (stopping_ || queued_ >= (asked ? max_blocks_ / 2 + 1 : max_blocks_)) return false;
   contents_.push_back(std::move(content));
   taken_.fetch_add(1, std::memory_order_release);
   queued_ += blocks;
   changed_.notify_all();
+  return true;
 }
 
 void Queue::count_dropped(uint64_t blocks) noexcept { dropped_ += blocks; }

@@ -18,8 +18,9 @@ class Queue {
  public:
   explicit Queue(uint64_t max_blocks) : max_blocks_(max_blocks) {}
 
-  // Appends a content, or drops it if the queue is full or stopped. Throws bad_alloc.
-  void push(Content content);
+  // Appends a content, or returns false if the queue is stopped or full: for a content that a hint
+  // asked for, if it is half full, so that the ends of sessions find room. Throws bad_alloc.
+  bool push(Content content, bool asked);
   // Counts block positions that were not queued.
   void count_dropped(uint64_t blocks) noexcept;
   // Waits until all is written, or until the given time. Returns how many block positions are not

@@ -38,7 +38,7 @@ void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {
   if (max_wait_.count() == 0 || store_.down() ||
       cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
     return;
-  reader_.prefetch(salt, text);
+  reader_.prefetch(salt, text, prefix::normal_retention, 0);
   reader_.wait(salt, text, std::chrono::steady_clock::now() + max_wait_);
 }
 

@@ -26,6 +26,12 @@ class QueuedStore final : public Store {
   ~QueuedStore() override;
 
   void write(Content content) noexcept override { writer_.write(std::move(content)); }
+  bool share(Content content) noexcept override { return writer_.share(std::move(content)); }
+  bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
+                uint64_t duration_ms) override {
+    return reader_.prefetch(salt, text, retention, duration_ms);
+  }
+  bool down() const noexcept override { return store_.down(); }
   uint64_t give_way() noexcept override;
   void fetch(std::string_view salt, prefix::Tokens text) override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t max_requests = 64;
 constexpr size_t positions_per_probe = 256;
-constexpr uint8_t default_retention = 1;
 // How much is added under one lock, while threads that need blocks wait for it.
 constexpr uint64_t slice_bytes = uint64_t{1} << 20;
 
@@ -29,26 +28,30 @@ bool Reader::Request::concerns(std::string_view other_salt, prefix::Tokens other
                     text.begin());
 }
 
-void Reader::prefetch(std::string_view salt, prefix::Tokens text) {
-  Request request{std::string(salt), std::vector<int32_t>(text.begin(), text.end())};
+bool Reader::prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
+                      uint64_t duration_ms) {
+  Request request{std::string(salt), std::vector<int32_t>(text.begin(), text.end()), retention,
+                  cache().prefix()->time_in(duration_ms)};
   worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
   const std::lock_guard lock(requests_mutex_);
-  add(std::move(request));
-  if (requests_.size() > max_requests) requests_.pop_back();
+  const Request& added = add(std::move(request));
+  const bool full = requests_.size() > max_requests, drops_it = full && &requests_.back() == &added;
+  if (full) requests_.pop_back();
   requested_.notify_one();
   ended_.notify_all();  // for threads that wait for the request that was dropped
+  return !drops_it;
 }
 
 // Inserts a request one turn after the last of its salt or, if there is none, after the first of
 // all. So the very last one is the newest of the salt that has the most.
-void Reader::add(Request request) {
+const Reader::Request& Reader::add(Request request) {
   uint64_t before = requests_.empty() ? 0 : requests_.front().turn;
   for (const Request& each : requests_)
     if (each.salt == request.salt) before = each.turn;
   request.turn = before + 1;
   const auto later = std::find_if(requests_.begin(), requests_.end(),
                                   [&](const Request& each) { return each.turn > request.turn; });
-  requests_.insert(later, std::move(request));
+  return *requests_.insert(later, std::move(request));
 }
 
 uint64_t Reader::wait(std::string_view salt, prefix::Tokens text,
@@ -115,13 +118,14 @@ bool Reader::is_cancelled(const Request& request) const {
 void Reader::read(const Request& request) {
   if (is_cancelled(request) || store_.down()) return;
   prefix::Index& index = *cache().prefix();
+  if (index.is_over(request.until)) return;
   const uint64_t blocks =
       std::min<uint64_t>(request.text.size() / block_size(), index.quota(request.salt));
   const prefix::Tokens text = prefix::Tokens(request.text).first(blocks * block_size());
   const uint64_t from = index.cached(request.salt, text);
   if (from == blocks) return;
   const LookupResult lookup = look_up(request.salt, text, from);
-  if (lookup.to == from || match_in_memory(request.salt, text) != from) return;
+  if (lookup.to == from || match_in_memory(request, text) != from) return;
   for (uint64_t first = from; first < lookup.to && !is_cancelled(request);) {
     const uint64_t asked = std::min<uint64_t>(format_.batch_positions(), lookup.to - first);
     uint64_t count = asked;
@@ -171,12 +175,12 @@ bool Reader::is_needed(const LookupResult& lookup, uint64_t position, size_t g) 
 }
 
 // Sets the content to the whole blocks that the prefix index has of the text. Returns how many.
-uint64_t Reader::match_in_memory(std::string_view salt, prefix::Tokens text) {
+uint64_t Reader::match_in_memory(const Request& request, prefix::Tokens text) {
   // Locked all the while, so that inspect() sees every block that is held.
   const auto step = worker_.lock();
   Content& content = worker_.content().emplace(cache());
   taken_.fetch_add(1, std::memory_order_release);
-  content.hold() = prefix::Index::Hold(*cache().prefix(), salt, default_retention);
+  content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, request.retention);
   const uint64_t blocks =
       cache().prefix()->match(content.hold(), text, content.tables()) / block_size();
   for (const auto& table : content.tables()) table->trim(blocks * block_size());

@@ -16,10 +16,12 @@ class Reader {
  public:
   Reader(const ItemFormat& format, StoreCalls& store) : format_(format), store_(store) {}
 
-  // Requests a text. Salts take turns, and each has its texts read in the order of its requests. If
-  // there are too many requests, the newest one of the salt that has the most is dropped. Throws
-  // bad_alloc or OUT_OF_MEMORY.
-  void prefetch(std::string_view salt, prefix::Tokens text);
+  // Requests a text, whose blocks get a retention. Salts take turns, and each has its texts read in
+  // the order of its requests. If there are too many requests, the newest one of the salt that has
+  // the most is dropped; returns false if that is this one. A request whose turn comes after a
+  // duration (0: any time) is dropped. Throws bad_alloc or OUT_OF_MEMORY.
+  bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
+                uint64_t duration_ms);
   // Waits until the requests that concern a text have ended, or until the given time. Returns how
   // many have not.
   uint64_t wait(std::string_view salt, prefix::Tokens text,
@@ -43,6 +45,8 @@ class Reader {
   struct Request {
     std::string salt;
     std::vector<int32_t> text;
+    uint8_t retention;
+    uint64_t until;     // forgotten if it has not begun then
     uint64_t turn = 0;  // each salt has at most one request per turn
     bool cancelled = false;
     // Returns whether one of the two texts is the beginning of the other, under the same salt.
@@ -64,14 +68,14 @@ class Reader {
   memory::Group& group(size_t g) const { return format_.group(g); }
   Cache& cache() const { return format_.cache(); }
 
-  void add(Request request);
+  const Request& add(Request request);
   void run() noexcept;
   const Request* wait_for_request() noexcept;
   bool is_cancelled(const Request& request) const;
   void read(const Request& request);
   LookupResult look_up(std::string_view salt, prefix::Tokens text, uint64_t from);
   bool is_needed(const LookupResult& lookup, uint64_t position, size_t g) const;
-  uint64_t match_in_memory(std::string_view salt, prefix::Tokens text);
+  uint64_t match_in_memory(const Request& request, prefix::Tokens text);
   Items read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                    uint64_t& count);
   bool add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,

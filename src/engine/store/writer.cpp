@@ -15,11 +15,18 @@ void Writer::write(Content content) noexcept {
   if (blocks == 0) return;
   content.tokens().resize(blocks * format_.block_size());
   for (const auto& table : content.tables()) table->trim(blocks * format_.block_size());
+  if (!push(std::move(content), false)) queue_.count_dropped(blocks);
+}
+
+bool Writer::share(Content content) noexcept { return push(std::move(content), true); }
+
+// Returns false if the queue is full, or if there is no memory for it or for a thread.
+bool Writer::push(Content content, bool asked) noexcept {
   try {
     worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
-    queue_.push(std::move(content));
-  } catch (...) {  // no memory for the queue or for a thread
-    queue_.count_dropped(blocks);
+    return queue_.push(std::move(content), asked);
+  } catch (...) {
+    return false;
   }
 }
 
@@ -61,6 +68,8 @@ void Writer::write_next(uint64_t& written) {
     written += count;
     throttle_during_steps(os::thread_time() - begin);
   }
+  const auto step = worker_.lock();
+  if (worker_.content()) worker_.content()->hold().demote();
 }
 
 // Sleeps so that the writer works a tenth of the time while steps run, since a step waits for the

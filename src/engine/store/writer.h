@@ -16,6 +16,8 @@ class Writer {
 
   // Queues the blocks of a content that the prefix index has, and gives the others back.
   void write(Content content) noexcept;
+  // Does the same for a hint, unless half of the queue is full already: then it returns false.
+  bool share(Content content) noexcept;
   // Releases the content that the writer works on. Returns whether there was one.
   bool release() noexcept { return worker_.release(); }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
@@ -24,6 +26,7 @@ class Writer {
   void report(pkv_store_stats& stats) const noexcept;
 
  private:
+  bool push(Content content, bool asked) noexcept;
   void run() noexcept;
   void write_next(uint64_t& written);
   bool write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);

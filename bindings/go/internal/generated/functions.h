@@ -8,15 +8,15 @@
   F(pool_seal) F(pool_reset) F(pool_get_block_info) F(pool_get_stats) F(pool_validate) \
   F(session_open) F(session_close) F(session_get_length) F(session_get_layer_length) \
   F(session_get_tokens) F(session_set_tokens) F(session_reserve) F(session_trim) \
-  F(session_get_trim_point) F(session_set_return_hint) F(session_drop_blocks) F(session_fork) \
-  F(session_suspend) F(session_resume) F(session_set_priority) F(session_get_info) \
-  F(session_get_block_table) F(session_read) F(session_read_state) F(compute_create) \
-  F(compute_destroy) F(compute_get_info) F(openmp_runner) F(cache_get_kv_view) F(kv_view_plan) \
-  F(kv_write_slots) F(kv_read_slots) F(kv_write) F(kv_attend) F(attention_merge) F(batch_begin) \
-  F(batch_choose_victims) F(batch_set_first_rows) F(batch_write) F(batch_attend) F(batch_commit) \
-  F(batch_accept) F(batch_abort) F(batch_get_slot_mapping) F(batch_get_block_copies) \
-  F(batch_get_states) F(batch_get_state_blocks) F(batch_get_kv_indices) F(snapshot_take) \
-  F(snapshot_fork) F(snapshot_close) F(session_match_prefix) F(prefix_get_stats) F(prefix_clear) \
-  F(prefix_probe) F(prefix_pin) F(prefix_unpin) F(prefix_set_quota) F(prefix_read_events) \
-  F(prefix_hash_blocks) F(file_save) F(file_load) F(file_inspect) F(store_prefetch) F(store_wait) \
-  F(store_cancel) F(store_flush) F(store_get_stats) F(store_open_directory)
+  F(session_get_trim_point) F(session_drop_blocks) F(session_fork) F(session_suspend) \
+  F(session_resume) F(session_set_priority) F(session_get_info) F(session_get_block_table) \
+  F(session_read) F(session_read_state) F(compute_create) F(compute_destroy) F(compute_get_info) \
+  F(openmp_runner) F(cache_get_kv_view) F(kv_view_plan) F(kv_write_slots) F(kv_read_slots) \
+  F(kv_write) F(kv_attend) F(attention_merge) F(batch_begin) F(batch_choose_victims) \
+  F(batch_set_first_rows) F(batch_write) F(batch_attend) F(batch_commit) F(batch_accept) \
+  F(batch_abort) F(batch_get_slot_mapping) F(batch_get_block_copies) F(batch_get_states) \
+  F(batch_get_state_blocks) F(batch_get_kv_indices) F(snapshot_take) F(snapshot_fork) \
+  F(snapshot_close) F(session_match_prefix) F(prefix_get_stats) F(prefix_clear) F(prefix_probe) \
+  F(prefix_set_quota) F(prefix_read_events) F(prefix_hash_blocks) F(hint_text) F(hint_session) \
+  F(hint_set_clock) F(file_save) F(file_load) F(file_inspect) F(store_wait) F(store_cancel) \
+  F(store_flush) F(store_get_stats) F(store_open_directory)

@@ -21,12 +21,6 @@ const NoBlock = 0xFFFFFFFF
 // input.
 const NoToken = -1
 
-// Return hint: unknown (default).
-const ReturnHintUnknown = 0
-
-// Return hint: the conversation will not continue.
-const ReturnHintNever = 0xFFFFFFFF
-
 // The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1
 
@@ -39,6 +33,9 @@ const AllSalts = 0xFFFFFFFFFFFFFFFF
 
 // Pass it as `blocks` to pkv_prefix_set_quota to mean no limit.
 const NoQuota = 0xFFFFFFFFFFFFFFFF
+
+// Pass it as duration_ms of RETURN to mean that the text will not continue.
+const HintNever = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
 type Status int32
@@ -168,10 +165,11 @@ type BlockInfo struct {
 }
 
 type SessionConfig struct {
-	StructSize                     uint32
-	Priority, PrefixUse, Retention int32
-	Salt                           unsafe.Pointer
-	SaltSize                       uint64
+	StructSize          uint32
+	Priority, PrefixUse int32
+	Reserved            uint32
+	Salt                unsafe.Pointer
+	SaltSize            uint64
 }
 
 type SessionInfo struct {
@@ -258,13 +256,29 @@ type PrefixStats struct {
 	StructSize, Reserved                                                        uint32
 	Matches, AskedTokens, MatchedTokens, MatchedBlocks, PublishedBlocks         uint64
 	EvictedBlocks, ExpelledBlocks, ClearedBlocks, CachedBlocks, EvictableBlocks uint64
-	PinnedBlocks                                                                uint64
+	PinnedBlocks, YieldedPins                                                   uint64
 }
 
 type PrefixEvent struct {
 	Number, Hash, Parent, Position uint64
 	Kind                           int32
 	Reserved                       uint32
+}
+
+type Hint struct {
+	StructSize uint32
+	Action     int32
+	First, End uint64
+	Retention  int32
+	Reserved   uint32
+	DurationMs uint64
+}
+
+type HintResult struct {
+	StructSize      uint32
+	Outcome, Reason int32
+	Reserved        uint32
+	Tokens          uint64
 }
 
 type Stream struct {

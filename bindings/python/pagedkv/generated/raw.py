@@ -34,10 +34,6 @@ NO_TOKEN = -1
 """A token whose id the library does not know. Every other id is allowed, also negative ones.
 Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal input.
 """
-RETURN_HINT_UNKNOWN = 0
-"""Return hint: unknown (default)."""
-RETURN_HINT_NEVER = 0xFFFFFFFF
-"""Return hint: the conversation will not continue."""
 NO_SLOT = -1
 """The slot of a padding row: nothing is written or read for it."""
 NO_SINKS = 0xFFFFFFFF
@@ -48,6 +44,8 @@ functions refuse it.
 """
 NO_QUOTA = 0xFFFFFFFFFFFFFFFF
 """Pass it as `blocks` to pkv_prefix_set_quota to mean no limit."""
+HINT_NEVER = 0xFFFFFFFFFFFFFFFF
+"""Pass it as duration_ms of RETURN to mean that the text will not continue."""
 
 
 class Status(enum.IntEnum):
@@ -66,7 +64,7 @@ class Status(enum.IntEnum):
     STALE_HANDLE = 104
     """The handle or block was closed, released or never valid."""
     NOT_HELD = 105
-    """A block was released, or a text unpinned, more often than held."""
+    """A block was released more often than held."""
     WRONG_CACHE = 106
     """A session, batch or snapshot of another cache."""
     BUSY = 107
@@ -96,7 +94,7 @@ class Status(enum.IntEnum):
     OUT_OF_MEMORY = 201
     """The allocator returned no memory."""
     LIMIT_REACHED = 202
-    """A count is at its limit: open objects, references to a block, or pinned blocks."""
+    """A count is at its limit: open objects or references to a block."""
     CORRUPT = 300
     """Data is damaged or cut short."""
     WRONG_VERSION = 301
@@ -276,8 +274,9 @@ class PrefixUse(enum.IntEnum):
 
 
 class Retention(enum.IntEnum):
-    """How long the prefix index keeps the blocks of a session: all unused blocks of lower retention
-    are evicted before any of higher retention.
+    """How long the prefix index keeps blocks: all unused blocks of lower retention are evicted
+    before any of higher retention. Hints set it: see hint.h. A shared block has the highest of all
+    its sessions.
     """
 
     LOW = -1
@@ -329,7 +328,81 @@ class PrefixEventKind(enum.IntEnum):
     EXPELLED = 3
     """It was removed because its salt's quota was full."""
     CLEARED = 4
-    """It was removed by pkv_prefix_clear."""
+    """It was removed by pkv_prefix_clear or DROP."""
+
+
+class HintAction(enum.IntEnum):
+    """What to do with the blocks of a range."""
+
+    RETAIN = 1
+    """Evicts them later or earlier than others, as `retention` says. Of a text: those that are
+    cached now, and for a duration only later. Of a session: what it leaves behind; the duration
+    begins then. Of several ranges the later hint wins, and the whole session ([0, 0) without a
+    duration) replaces all. A shared block has the highest retention of all its sessions.
+    """
+    RETURN = 2
+    """Only of a session: a later one will probably begin with its tokens in about duration_ms, for
+    example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy LEARNED measures
+    when sequences with similar hints (equal when rounded down to a power of two) really return, so
+    a wrong hint costs little. Other policies ignore it. Forks and snapshots inherit it.
+    """
+    PIN = 3
+    """Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a step
+    needs the blocks. A text end has one pin: to pin it again makes it last longer.
+    """
+    UNPIN = 4
+    """Ends the pin that ends at `end`: that is where `tokens` of the pin's result said."""
+    PREFETCH = 5
+    """Reads blocks that are in the store, but not in memory, into the prefix index, with the given
+    retention; a later match finds those that have arrived. It uses only free and evictable blocks.
+    Salts take turns. At most 64 are pending; one more cancels the newest of the salt that has the
+    most. It is forgotten if it has not begun within the duration. See pkv_store_wait.
+    """
+    SHARE = 6
+    """Writes what is cached before `end` to the store now, and not when its session ends."""
+    DEMOTE = 7
+    """As SHARE; blocks of the range get the retention LOW once all are written."""
+    DROP = 8
+    """Removes blocks from memory, from `end` back to `first`, as far as nothing uses or continues
+    them. Of an open session: all from `first` on, when it is closed, unless they are trimmed
+    before. Stores keep what they have.
+    """
+
+
+class HintOutcome(enum.IntEnum):
+    """What came of a hint."""
+
+    ACCEPTED = 1
+    """Done."""
+    CLIPPED = 2
+    """Done for fewer tokens than asked; the reason says why."""
+    DEFERRED = 3
+    """It will be done: it is queued, or waits for the end of the session."""
+    REJECTED = 4
+    """Not done; the reason says why."""
+    MISSING = 5
+    """Nothing of the range is cached, or there is no such pin."""
+
+
+class HintReason(enum.IntEnum):
+    """Why a hint was not done, or not for all tokens."""
+
+    NO_REASON = 0
+    """It was done for all."""
+    NOT_CACHED = 1
+    """The rest is not cached."""
+    LIMIT = 2
+    """max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue."""
+    QUOTA = 3
+    """The quota of the salt; pins may take half of it."""
+    IN_USE = 4
+    """Sessions, pins, a store or longer texts need the rest."""
+    NO_STORE = 5
+    """The cache has no store."""
+    STORE_DOWN = 6
+    """The store failed, and is not asked for a while."""
+    NOT_SHARED = 7
+    """The session does not use the prefix index."""
 
 
 class StreamKind(enum.IntEnum):
@@ -452,8 +525,8 @@ class BlockInfo(ctypes.Structure):
 
 
 class SessionConfig(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("priority", _i32), ("prefix_use", _int),
-        ("retention", _int), ("salt", _p), ("salt_size", _u64)]
+    _fields_ = [("struct_size", _u32), ("priority", _i32), ("prefix_use", _int), ("reserved", _u32),
+        ("salt", _p), ("salt_size", _u64)]
 
 
 class SessionInfo(ctypes.Structure):
@@ -512,12 +585,22 @@ class PrefixStats(ctypes.Structure):
         ("asked_tokens", _u64), ("matched_tokens", _u64), ("matched_blocks", _u64),
         ("published_blocks", _u64), ("evicted_blocks", _u64), ("expelled_blocks", _u64),
         ("cleared_blocks", _u64), ("cached_blocks", _u64), ("evictable_blocks", _u64),
-        ("pinned_blocks", _u64)]
+        ("pinned_blocks", _u64), ("yielded_pins", _u64)]
 
 
 class PrefixEvent(ctypes.Structure):
     _fields_ = [("number", _u64), ("hash", _u64), ("parent", _u64), ("position", _u64),
         ("kind", _int), ("reserved", _u32)]
+
+
+class Hint(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("action", _int), ("first", _u64), ("end", _u64),
+        ("retention", _int), ("reserved", _u32), ("duration_ms", _u64)]
+
+
+class HintResult(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("outcome", _int), ("reason", _int), ("reserved", _u32),
+        ("tokens", _u64)]
 
 
 class Stream(ctypes.Structure):
@@ -634,7 +717,6 @@ class Functions:
         self.session_reserve = call("session_reserve", _p, _u64)
         self.session_trim = call("session_trim", _p, _u64)
         self.session_get_trim_point = call("session_get_trim_point", _p, _u64, _p)
-        self.session_set_return_hint = call("session_set_return_hint", _p, _u32)
         self.session_drop_blocks = call("session_drop_blocks", _p, _u32, _size, _p)
         self.session_fork = call("session_fork", _p, _p)
         self.session_suspend = call("session_suspend", _p)
@@ -677,15 +759,15 @@ class Functions:
         self.prefix_get_stats = call("prefix_get_stats", _p, _p, _size, _p)
         self.prefix_clear = call("prefix_clear", _p, _p, _size)
         self.prefix_probe = call("prefix_probe", _p, _p, _size, _size, _p, _p)
-        self.prefix_pin = call("prefix_pin", _p, _p, _size, _size, _p, _p)
-        self.prefix_unpin = call("prefix_unpin", _p, _p, _size, _size, _p)
         self.prefix_set_quota = call("prefix_set_quota", _p, _p, _size, _u64)
         self.prefix_read_events = call("prefix_read_events", _p, _p, _size, _p, _p, _p)
         self.prefix_hash_blocks = call("prefix_hash_blocks", _p, _size, _u32, _size, _p, _p)
+        self.hint_text = call("hint_text", _p, _p, _size, _size, _p, _p, _p)
+        self.hint_session = call("hint_session", _p, _p, _p)
+        self.hint_set_clock = call("hint_set_clock", _p, _u64)
         self.file_save = call("file_save", _p, _size, _p, _p, _p, _p)
         self.file_load = call("file_load", _p, _p, _p, _size, _p, _p, _p)
         self.file_inspect = call("file_inspect", _p, _p, _p)
-        self.store_prefetch = call("store_prefetch", _p, _p, _size, _size, _p)
         self.store_wait = call("store_wait", _p, _p, _size, _size, _p, _u32, _p, _p)
         self.store_cancel = call("store_cancel", _p, _p, _size, _size, _p)
         self.store_flush = call("store_flush", _p, _u32, _p)

@@ -206,13 +206,15 @@ class PrefixStats:
     expelled_blocks: int
     """Block positions removed so far because a salt's quota was full."""
     cleared_blocks: int
-    """Block positions removed so far by pkv_prefix_clear."""
+    """Block positions removed so far by pkv_prefix_clear and DROP."""
     cached_blocks: int
     """Block positions cached now."""
     evictable_blocks: int
     """Of these, unused and not pinned."""
     pinned_blocks: int
     """Of these, pinned."""
+    yielded_pins: int
+    """Pins that ended so far because a step needed their blocks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,6 +235,18 @@ class PrefixEvent:
     """Position of its first token in the sequence."""
     kind: raw.PrefixEventKind
     """What happened."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HintResult:
+    """The result of a hint."""
+
+    outcome: raw.HintOutcome
+    """What came of it."""
+    reason: raw.HintReason
+    """Why it was not done, or not for all tokens."""
+    tokens: int
+    """How many tokens of the range it was or will be done for."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -138,10 +138,9 @@ fn of_a_cache() {
 
 #[test]
 fn of_a_session() {
-    let config =
-        SessionConfig::new().priority(-3).prefix_use(PrefixUse::MATCH).retention(Retention::HIGH);
+    let config = SessionConfig::new().priority(-3).prefix_use(PrefixUse::MATCH);
     let raw = config.salt(b"a\0b").raw();
-    check(&raw, "priority: -3, prefix_use: MATCH, retention: HIGH, salt: 0x_, salt_size: 3");
+    check(&raw, "priority: -3, prefix_use: MATCH, reserved: 0, salt: 0x_, salt_size: 3");
     assert_eq!(bytes(raw.salt, raw.salt_size), b"a\0b");
 }
 

@@ -55,6 +55,7 @@ mod error;
 #[cfg(test)]
 mod fields;
 mod file;
+mod hint;
 mod hooks;
 mod kv;
 mod open_store;
@@ -83,6 +84,7 @@ pub use config::{
 };
 pub use error::{Error, Result, Status};
 pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};
+pub use hint::{Hint, HintAction, HintOutcome, HintReason, HintResult};
 pub use hooks::{BlockIo, LogLevel, Tasks};
 pub use kv::{KvMemory, KvView, Sequences};
 pub use pool::{Block, Pool, PoolConfig};
@@ -99,8 +101,8 @@ pub use stats::{
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
-    PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINKS as NO_SINKS, PKV_NO_TOKEN as NO_TOKEN,
-    PKV_RETURN_HINT_NEVER as RETURN_HINT_NEVER,
+    PKV_HINT_NEVER as HINT_NEVER, PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINKS as NO_SINKS,
+    PKV_NO_TOKEN as NO_TOKEN,
 };
 
 /// The slot of a padding row: nothing is written or read for it.

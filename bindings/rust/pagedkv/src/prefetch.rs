@@ -1,4 +1,4 @@
-//! Calls for the store of a cache: prefetch, wait, flush and statistics.
+//! Calls for the store of a cache: wait, flush and statistics.
 use crate::cache::Cache;
 use crate::error::{call, Result};
 use crate::open_store::milliseconds;
@@ -13,14 +13,6 @@ pub use crate::sys::pkv_store_stats as StoreStats;
 
 /// These need a store ([`CacheConfig::store`](crate::CacheConfig::store)), else `UNSUPPORTED`.
 impl Cache {
-    /// Starts to read a text from the store and returns at once. Call it when a request is queued.
-    pub fn prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
-        let (salt, size) = salt.raw();
-        call(|| unsafe {
-            sys::pkv_store_prefetch(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
-        })
-    }
-
     /// Waits until no prefetch of the text is in progress. Returns how many of its tokens are in
     /// memory now.
     pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {

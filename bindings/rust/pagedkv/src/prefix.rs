@@ -66,7 +66,7 @@ pub struct PrefixEvents {
 /// [`CacheConfig::prefix`](crate::CacheConfig::prefix).
 ///
 /// ```
-/// use pagedkv::{Cache, CacheConfig, LayerGroup, PrefixConfig, Salt};
+/// use pagedkv::{Cache, CacheConfig, Hint, HintAction, LayerGroup, PrefixConfig, Salt};
 ///
 /// let layers = LayerGroup::new(1, 2, 1, 16);
 /// let cache = Cache::new(&CacheConfig::new(layers).blocks(8).prefix(PrefixConfig::new()))?;
@@ -78,7 +78,7 @@ pub struct PrefixEvents {
 /// drop(session);
 ///
 /// assert_eq!(cache.prefix().probe(Salt::None, &text)?, 32); // whole blocks
-/// assert_eq!(cache.prefix().pin(Salt::None, &text)?, 32);
+/// assert_eq!(cache.hint(Salt::None, &text, Hint::new(HintAction::PIN))?.tokens, 32);
 /// assert_eq!(cache.open_session()?.match_prefix(&text)?, 32);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
@@ -120,31 +120,6 @@ impl Prefix<'_> {
             )
         })?;
         Ok(cached)
-    }
-
-    /// Pins the cached full blocks of a text. They stay until each pin is removed. Returns how
-    /// many tokens they hold.
-    pub fn pin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
-        let ((salt, size), mut pinned) = (salt.raw(), 0);
-        call(|| unsafe {
-            sys::pkv_prefix_pin(
-                self.0.as_raw(),
-                salt,
-                size,
-                tokens.len(),
-                tokens.as_ptr(),
-                &mut pinned,
-            )
-        })?;
-        Ok(pinned)
-    }
-
-    /// Removes a pin of exactly these tokens: the first of the text, as many as `pin` returned.
-    pub fn unpin(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
-        let (salt, size) = salt.raw();
-        call(|| unsafe {
-            sys::pkv_prefix_unpin(self.0.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
-        })
     }
 
     /// Limits the cached blocks of one salt from now on.

@@ -32,8 +32,6 @@ impl<'a> SessionConfig<'a> {
         c priority(priority: i32) = priority;
         /// How the session uses the prefix index.
         c prefix_use(prefix_use: PrefixUse) = prefix_use;
-        /// How long the prefix index keeps what the session uses and stores.
-        c retention(retention: Retention) = retention;
         /// Sessions share prefixes only with those of the same salt; up to 256 bytes.
         salt(salt: &'a (impl AsRef<[u8]> + ?Sized)) = Some(salt.as_ref());
     }
@@ -161,13 +159,6 @@ impl Session {
     /// Keeps the first `length` tokens and frees all blocks beyond them.
     pub fn trim(&mut self, length: u64) -> Result<()> {
         call(|| unsafe { sys::pkv_session_trim(self.handle, length) })
-    }
-
-    /// Sets the expected time, in any unit, until the text continues in another session: 0 if it is
-    /// unknown, [`RETURN_HINT_NEVER`](crate::RETURN_HINT_NEVER) if the text ends here. The default
-    /// eviction policy learns from it.
-    pub fn set_return_hint(&mut self, delay: u32) -> Result<()> {
-        call(|| unsafe { sys::pkv_session_set_return_hint(self.handle, delay) })
     }
 
     /// Returns the longest length, up to `limit`, that [`trim`](Self::trim) can keep; with a window

@@ -14,7 +14,9 @@ use std::time::Duration;
 /// Caches of the same model, salt and fingerprint share it.
 ///
 /// ```
-/// use pagedkv::{Cache, CacheConfig, LayerGroup, PrefixConfig, Salt, StoreConfig};
+/// use pagedkv::{
+///     Cache, CacheConfig, Hint, HintAction, LayerGroup, PrefixConfig, Salt, StoreConfig,
+/// };
 /// use std::time::Duration;
 ///
 /// let directory = std::env::temp_dir().join(format!("pagedkv-store-{}", std::process::id()));
@@ -32,7 +34,7 @@ use std::time::Duration;
 /// drop((session, first)); // waits until all is written
 ///
 /// let second = Cache::new(&config)?;
-/// second.prefetch(Salt::None, &text)?;
+/// second.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH))?;
 /// assert_eq!(second.wait_for_store(Salt::None, &text, Duration::from_secs(10))?, 32);
 /// assert_eq!(second.open_session()?.match_prefix(&text)?, 32);
 /// # drop(second);

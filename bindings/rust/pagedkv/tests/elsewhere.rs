@@ -112,7 +112,7 @@ fn a_store_brings_blocks_back() {
     assert_eq!(cache.flush_store(LONG).unwrap(), 0);
     cache.prefix().clear(Salt::None).unwrap();
     engine.blocks.lock().unwrap().clear();
-    cache.prefetch(Salt::None, &text).unwrap();
+    cache.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
     assert_eq!(cache.wait_for_store(Salt::None, &text, LONG).unwrap(), 32);
     let mut session = cache.open_session().unwrap();
     assert_eq!(session.match_prefix(&text).unwrap(), 32);

@@ -4,6 +4,7 @@ use pagedkv::*;
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const DIM: usize = 16;
 
@@ -426,14 +427,17 @@ fn an_error_names_the_entry_of_the_list() {
 }
 
 #[test]
-fn return_hints_are_not_taken_within_a_batch() {
-    let cache = cache();
+fn hints_are_taken_within_a_batch() {
+    let cache = Cache::new(&config().prefix(PrefixConfig::new())).unwrap();
     let mut session = cache.open_session().unwrap();
-    for hint in [0, 1, u32::MAX - 1, RETURN_HINT_NEVER] {
-        session.set_return_hint(hint).unwrap();
+    let returns = Hint::new(HintAction::RETURN);
+    for ms in [0, 1, HINT_NEVER - 1, HINT_NEVER] {
+        session.hint(returns.duration(Duration::from_millis(ms))).unwrap();
     }
     std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
-    refused(session.set_return_hint(30), Status::BUSY);
+    let result = session.hint(Hint::new(HintAction::RETAIN).retention(Retention::HIGH)).unwrap();
+    assert_eq!((result.outcome, result.reason), (HintOutcome::ACCEPTED, HintReason::NO_REASON));
+    refused(session.hint(returns.range(2..1)), Status::INVALID_ARGUMENT);
 }
 
 #[test]
@@ -448,10 +452,17 @@ fn the_prefix_index_tells_what_it_does() {
     let hashes = hash_blocks(Salt::None, 16, &text).unwrap();
     assert_eq!(events.events.iter().map(|event| event.hash).collect::<Vec<_>>(), hashes);
     assert_eq!((events.events[0].kind, events.next, events.lost), (PrefixEventKind::STORED, 2, 0));
-    refused(prefix.pin(Salt::None, &text), Status::LIMIT_REACHED);
-    assert_eq!(prefix.pin(Salt::None, &text[..16]).unwrap(), 16);
-    prefix.unpin(Salt::None, &text[..16]).unwrap();
-    refused(prefix.unpin(Salt::from("tenant"), &text[..16]), Status::NOT_HELD);
+    cache.set_hint_clock(Duration::from_secs(1000)).unwrap();
+    let pin = Hint::new(HintAction::PIN).duration(Duration::from_secs(1));
+    let pinned = cache.hint(Salt::None, &text, pin).unwrap();
+    assert_eq!((pinned.outcome, pinned.reason), (HintOutcome::CLIPPED, HintReason::LIMIT));
+    assert_eq!(pinned.tokens, 16);
+    let unpin = Hint::new(HintAction::UNPIN).range(0..16);
+    for (salt, outcome) in
+        [(Salt::from("tenant"), HintOutcome::MISSING), (Salt::None, HintOutcome::ACCEPTED)]
+    {
+        assert_eq!(cache.hint(salt, &text, unpin).unwrap().outcome, outcome);
+    }
     prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
     assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
     prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();
@@ -549,7 +560,6 @@ fn files_bring_sessions_back() {
 
 #[test]
 fn stores_outlive_their_cache() {
-    use std::time::Duration;
     let directory = std::env::temp_dir().join(format!("pagedkv-objects-{}", std::process::id()));
     let store =
         StoreConfig::directory(&directory).fingerprint(*b"a model").wait(Duration::from_secs(10));
@@ -560,7 +570,7 @@ fn stores_outlive_their_cache() {
     assert_eq!(first.store_stats().unwrap().written_items, 2);
     assert_eq!(with(store).open_session().unwrap().match_prefix(&text).unwrap(), 32);
     let other = with(StoreConfig::directory(&directory).fingerprint(*b"another"));
-    other.prefetch(Salt::None, &text).unwrap();
+    other.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
     other.cancel_prefetch(Salt::None, &text).unwrap();
     assert_eq!(other.wait_for_store(Salt::None, &text, Duration::from_secs(10)).unwrap(), 0);
     // Without a prefix index the cache refuses a store; the opened store is closed again.

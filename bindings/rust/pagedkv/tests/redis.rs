@@ -1,7 +1,8 @@
 //! Stores in a real server, which listens on a loopback port and ends with the test.
 #![cfg(feature = "redis")]
 use pagedkv::{
-    Cache, CacheConfig, LayerGroup, PrefixConfig, RedisConfig, Salt, Status, StoreConfig, TlsConfig,
+    Cache, CacheConfig, Hint, HintAction, LayerGroup, PrefixConfig, RedisConfig, Salt, Status,
+    StoreConfig, TlsConfig,
 };
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -104,7 +105,7 @@ fn a_text_comes_back_from_a_server() {
     assert!(!format!("{other:?}").contains("secret"));
     for (prefix, expected) in [("pagedkv:", 32), ("other:", 0)] {
         let second = with(other.clone().key_prefix(prefix)).unwrap();
-        second.prefetch(Salt::None, &TEXT).unwrap();
+        second.hint(Salt::None, &TEXT, Hint::new(HintAction::PREFETCH)).unwrap();
         assert_eq!(second.wait_for_store(Salt::None, &TEXT, LONG).unwrap(), expected, "{prefix}");
     }
     let refused = with(RedisConfig::new(&address).password("wrong")).unwrap_err();

@@ -36,7 +36,7 @@ layout! {
     pkv_pool_config 24 8: struct_size 0, blocks 4, block_size 8, reserved 12, allocator 16;
     pkv_block_info 24 4: struct_size 0, id 4, generation 8, references 12, filled_slots 16,
         sealed 20;
-    pkv_session_config 32 8: struct_size 0, priority 4, prefix_use 8, retention 12, salt 16,
+    pkv_session_config 32 8: struct_size 0, priority 4, prefix_use 8, reserved 12, salt 16,
         salt_size 24;
     pkv_session_info 48 8: struct_size 0, priority 4, suspended 8, reserved 12, length 16, total 24,
         blocks 32, exclusive_blocks 40;
@@ -56,10 +56,14 @@ layout! {
     pkv_attention_params 88 8: struct_size 0, scale 4, bidirectional 8, window 12, sinks 16,
         softcap 20, head_windows 24, head_sinks 32, alibi_slopes 40, sink_logits 48, mask 56,
         chosen_blocks 64, block_mass 72, lse 80;
-    pkv_prefix_stats 96 8: struct_size 0, reserved 4, matches 8, asked_tokens 16, matched_tokens 24,
-        matched_blocks 32, published_blocks 40, evicted_blocks 48, expelled_blocks 56,
-        cleared_blocks 64, cached_blocks 72, evictable_blocks 80, pinned_blocks 88;
+    pkv_prefix_stats 104 8: struct_size 0, reserved 4, matches 8, asked_tokens 16,
+        matched_tokens 24, matched_blocks 32, published_blocks 40, evicted_blocks 48,
+        expelled_blocks 56, cleared_blocks 64, cached_blocks 72, evictable_blocks 80,
+        pinned_blocks 88, yielded_pins 96;
     pkv_prefix_event 40 8: number 0, hash 8, parent 16, position 24, kind 32, reserved 36;
+    pkv_hint 40 8: struct_size 0, action 4, first 8, end 16, retention 24, reserved 28,
+        duration_ms 32;
+    pkv_hint_result 24 8: struct_size 0, outcome 4, reason 8, reserved 12, tokens 16;
     pkv_stream 64 8: struct_size 0, kind 4, path 8, descriptor 16, reserved 20, data 24, size 32,
         read 40, write 48, user 56;
     pkv_file_config 48 8: struct_size 0, prefix_index 4, trust_salts 8, skip_fsync 12,

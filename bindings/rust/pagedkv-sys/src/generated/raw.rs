@@ -19,10 +19,6 @@ pub const PKV_NO_BLOCK: u32 = u32::MAX;
 /// Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
 /// input.
 pub const PKV_NO_TOKEN: i32 = -1;
-/// Return hint: unknown (default).
-pub const PKV_RETURN_HINT_UNKNOWN: c_int = 0;
-/// Return hint: the conversation will not continue.
-pub const PKV_RETURN_HINT_NEVER: u32 = u32::MAX;
 /// The slot of a padding row: nothing is written or read for it.
 pub const PKV_NO_SLOT: c_int = -1;
 /// A value of `sinks` that means none, even if the layer's group has some.
@@ -32,6 +28,8 @@ pub const PKV_NO_SINKS: u32 = u32::MAX;
 pub const PKV_ALL_SALTS: usize = usize::MAX;
 /// Pass it as `blocks` to pkv_prefix_set_quota to mean no limit.
 pub const PKV_NO_QUOTA: u64 = u64::MAX;
+/// Pass it as duration_ms of RETURN to mean that the text will not continue.
+pub const PKV_HINT_NEVER: u64 = u64::MAX;
 
 handle!(pkv_cache_t, pkv_cache);
 handle!(pkv_pool_t, pkv_pool);
@@ -60,7 +58,7 @@ c_enum! {
         BUFFER_TOO_SMALL = 103,
         /// The handle or block was closed, released or never valid.
         STALE_HANDLE = 104,
-        /// A block was released, or a text unpinned, more often than held.
+        /// A block was released more often than held.
         NOT_HELD = 105,
         /// A session, batch or snapshot of another cache.
         WRONG_CACHE = 106,
@@ -90,7 +88,7 @@ c_enum! {
         OUT_OF_BLOCKS = 200,
         /// The allocator returned no memory.
         OUT_OF_MEMORY = 201,
-        /// A count is at its limit: open objects, references to a block, or pinned blocks.
+        /// A count is at its limit: open objects or references to a block.
         LIMIT_REACHED = 202,
         /// Data is damaged or cut short.
         CORRUPT = 300,
@@ -272,8 +270,9 @@ c_enum! {
 }
 
 c_enum! {
-    /// How long the prefix index keeps the blocks of a session: all unused blocks of lower
-    /// retention are evicted before any of higher retention.
+    /// How long the prefix index keeps blocks: all unused blocks of lower retention are evicted
+    /// before any of higher retention. Hints set it: see hint.h. A shared block has the highest of
+    /// all its sessions.
     pkv_retention {
         /// Prompts that hardly ever return: batch jobs, evaluations.
         LOW = -1,
@@ -324,8 +323,83 @@ c_enum! {
         EVICTED = 2,
         /// It was removed because its salt's quota was full.
         EXPELLED = 3,
-        /// It was removed by pkv_prefix_clear.
+        /// It was removed by pkv_prefix_clear or DROP.
         CLEARED = 4,
+    }
+}
+
+c_enum! {
+    /// What to do with the blocks of a range.
+    pkv_hint_action {
+        /// Evicts them later or earlier than others, as `retention` says. Of a text: those that are
+        /// cached now, and for a duration only later. Of a session: what it leaves behind; the
+        /// duration begins then. Of several ranges the later hint wins, and the whole session (\[0,
+        /// 0) without a duration) replaces all. A shared block has the highest retention of all its
+        /// sessions.
+        RETAIN = 1,
+        /// Only of a session: a later one will probably begin with its tokens in about duration_ms,
+        /// for example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy
+        /// LEARNED measures when sequences with similar hints (equal when rounded down to a power
+        /// of two) really return, so a wrong hint costs little. Other policies ignore it. Forks and
+        /// snapshots inherit it.
+        RETURN = 2,
+        /// Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a
+        /// step needs the blocks. A text end has one pin: to pin it again makes it last longer.
+        PIN = 3,
+        /// Ends the pin that ends at `end`: that is where `tokens` of the pin's result said.
+        UNPIN = 4,
+        /// Reads blocks that are in the store, but not in memory, into the prefix index, with the
+        /// given retention; a later match finds those that have arrived. It uses only free and
+        /// evictable blocks. Salts take turns. At most 64 are pending; one more cancels the newest
+        /// of the salt that has the most. It is forgotten if it has not begun within the duration.
+        /// See pkv_store_wait.
+        PREFETCH = 5,
+        /// Writes what is cached before `end` to the store now, and not when its session ends.
+        SHARE = 6,
+        /// As SHARE; blocks of the range get the retention LOW once all are written.
+        DEMOTE = 7,
+        /// Removes blocks from memory, from `end` back to `first`, as far as nothing uses or
+        /// continues them. Of an open session: all from `first` on, when it is closed, unless they
+        /// are trimmed before. Stores keep what they have.
+        DROP = 8,
+    }
+}
+
+c_enum! {
+    /// What came of a hint.
+    pkv_hint_outcome {
+        /// Done.
+        ACCEPTED = 1,
+        /// Done for fewer tokens than asked; the reason says why.
+        CLIPPED = 2,
+        /// It will be done: it is queued, or waits for the end of the session.
+        DEFERRED = 3,
+        /// Not done; the reason says why.
+        REJECTED = 4,
+        /// Nothing of the range is cached, or there is no such pin.
+        MISSING = 5,
+    }
+}
+
+c_enum! {
+    /// Why a hint was not done, or not for all tokens.
+    pkv_hint_reason {
+        /// It was done for all.
+        NO_REASON = 0,
+        /// The rest is not cached.
+        NOT_CACHED = 1,
+        /// max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue.
+        LIMIT = 2,
+        /// The quota of the salt; pins may take half of it.
+        QUOTA = 3,
+        /// Sessions, pins, a store or longer texts need the rest.
+        IN_USE = 4,
+        /// The cache has no store.
+        NO_STORE = 5,
+        /// The store failed, and is not asked for a while.
+        STORE_DOWN = 6,
+        /// The session does not use the prefix index.
+        NOT_SHARED = 7,
     }
 }
 
@@ -594,7 +668,7 @@ c_struct! {
 
 c_struct! {
     pkv_session_config {
-        struct_size: u32, priority: i32, prefix_use: pkv_prefix_use, retention: pkv_retention,
+        struct_size: u32, priority: i32, prefix_use: pkv_prefix_use, reserved: u32,
         salt: *const c_void, salt_size: u64,
     }
 }
@@ -710,7 +784,7 @@ c_struct! {
         evicted_blocks: u64,
         /// Block positions removed so far because a salt's quota was full.
         expelled_blocks: u64,
-        /// Block positions removed so far by pkv_prefix_clear.
+        /// Block positions removed so far by pkv_prefix_clear and DROP.
         cleared_blocks: u64,
         /// Block positions cached now.
         cached_blocks: u64,
@@ -718,6 +792,8 @@ c_struct! {
         evictable_blocks: u64,
         /// Of these, pinned.
         pinned_blocks: u64,
+        /// Pins that ended so far because a step needed their blocks.
+        yielded_pins: u64,
     }
 }
 
@@ -739,6 +815,29 @@ c_struct! {
         kind: pkv_prefix_event_kind,
         /// 0.
         reserved: u32,
+    }
+}
+
+c_struct! {
+    pkv_hint {
+        struct_size: u32, action: pkv_hint_action, first: u64, end: u64, retention: pkv_retention,
+        reserved: u32, duration_ms: u64,
+    }
+}
+
+c_struct! {
+    /// The result of a hint.
+    pkv_hint_result {
+        /// Must be sizeof(pkv_hint_result).
+        struct_size: u32,
+        /// What came of it.
+        outcome: pkv_hint_outcome,
+        /// Why it was not done, or not for all tokens.
+        reason: pkv_hint_reason,
+        /// 0.
+        reserved: u32,
+        /// How many tokens of the range it was or will be done for.
+        tokens: u64,
     }
 }
 
@@ -926,7 +1025,6 @@ macro_rules! for_each_function {
             fn pkv_session_trim(session: pkv_session, length: u64) -> pkv_status;
             fn pkv_session_get_trim_point(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
-            fn pkv_session_set_return_hint(session: pkv_session, delay: u32) -> pkv_status;
             fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, indices:
                 *const u32) -> pkv_status;
             fn pkv_session_fork(session: pkv_session, out: *mut pkv_session) -> pkv_status;
@@ -999,16 +1097,18 @@ macro_rules! for_each_function {
                 pkv_status;
             fn pkv_prefix_probe(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
                 tokens: *const i32, cached: *mut u64) -> pkv_status;
-            fn pkv_prefix_pin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32, pinned: *mut u64) -> pkv_status;
-            fn pkv_prefix_unpin(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32) -> pkv_status;
             fn pkv_prefix_set_quota(cache: pkv_cache, salt: *const c_void, salt_size: usize, blocks:
                 u64) -> pkv_status;
             fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: usize, events: *mut
                 pkv_prefix_event, count: *mut usize, lost: *mut u64) -> pkv_status;
             fn pkv_prefix_hash_blocks(salt: *const c_void, salt_size: usize, block_size: u32, n:
                 usize, tokens: *const i32, hashes: *mut u64) -> pkv_status;
+            fn pkv_hint_text(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
+                tokens: *const i32, hint: *const pkv_hint, result: *mut pkv_hint_result) ->
+                pkv_status;
+            fn pkv_hint_session(session: pkv_session, hint: *const pkv_hint, result: *mut
+                pkv_hint_result) -> pkv_status;
+            fn pkv_hint_set_clock(cache: pkv_cache, now_ms: u64) -> pkv_status;
             fn pkv_file_save(cache: pkv_cache, n: usize, items: *const pkv_file_item, config: *const
                 pkv_file_config, to: *const pkv_stream, bytes: *mut u64) -> pkv_status;
             fn pkv_file_load(cache: pkv_cache, config: *const pkv_file_config, from: *const
@@ -1016,8 +1116,6 @@ macro_rules! for_each_function {
                 *mut usize) -> pkv_status;
             fn pkv_file_inspect(config: *const pkv_file_config, from: *const pkv_stream, out: *mut
                 pkv_file_info) -> pkv_status;
-            fn pkv_store_prefetch(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32) -> pkv_status;
             fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
                 tokens: *const i32, timeout_ms: u32, cached: *mut u64, pending: *mut u64) ->
                 pkv_status;

@@ -1,0 +1,78 @@
+package pagedkv
+
+import (
+	"math"
+	"time"
+	"unsafe"
+
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+)
+
+// HintNever is the duration of a HintReturn whose text will not continue.
+const HintNever = time.Duration(math.MaxInt64)
+
+// Hint says what to do with the cached blocks of tokens [First, End) of a text or a session.
+type Hint struct {
+	Action    HintAction
+	First     int
+	End       int           // 0: that of the text; of a session, also what it gets later
+	Retention Retention     // of HintRetain and HintPrefetch
+	Duration  time.Duration // 0: without an end
+}
+
+// HintResult says what came of a hint.
+type HintResult struct {
+	Outcome HintOutcome
+	Reason  HintReason // why it was not done, or not for all tokens
+	Tokens  int        // how many it was or will be done for
+}
+
+func (h *Hint) place(op string) (*raw.Hint, error) {
+	n := numbers{op: op}
+	out := sized(&raw.Hint{})
+	out.Action, out.Retention = int32(h.Action), int32(h.Retention)
+	out.First, out.End = n.u64("first", h.First), n.u64("end", h.End)
+	out.DurationMs = n.u64("duration", int(h.Duration.Milliseconds()))
+	if h.Duration == HintNever {
+		out.DurationMs = raw.HintNever
+	}
+	return out, n.err
+}
+
+func hintResultOf(r *raw.HintResult) HintResult {
+	return HintResult{HintOutcome(r.Outcome), HintReason(r.Reason), int(r.Tokens)}
+}
+
+// Hint gives a hint about a text and returns what came of it.
+func (p Prefix) Hint(salt string, tokens []int32, hint Hint) (HintResult, error) {
+	given, err := hint.place("hint")
+	if err != nil {
+		return HintResult{}, err
+	}
+	out := sized(&raw.HintResult{})
+	err = p.salted("hint", salt, func(
+		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	) raw.Status {
+		return raw.HintText(cache, salt, size, uint64(len(tokens)), first(tokens), given, out)
+	})
+	return hintResultOf(out), err
+}
+
+// SetHintClock sets the clock by which durations of hints end, for tests: it stands at that time
+// since the cache was created until it is set again.
+func (p Prefix) SetHintClock(now time.Duration) error {
+	return call("set hint clock", p.cache, func() raw.Status {
+		return raw.HintSetClock(p.cache.handle, uint64(now.Milliseconds()))
+	})
+}
+
+// Hint gives a hint about the session and returns what came of it.
+func (s *Session) Hint(hint Hint) (HintResult, error) {
+	given, err := hint.place("hint")
+	if err != nil {
+		return HintResult{}, err
+	}
+	out := sized(&raw.HintResult{})
+	err = call("hint", s, func() raw.Status { return raw.HintSession(s.handle, given, out) })
+	return hintResultOf(out), err
+}

@@ -1,0 +1,79 @@
+//! Hints: what an engine knows about the future of cached tokens.
+use crate::cache::Cache;
+use crate::error::{call, Result};
+use crate::prefix::Salt;
+use crate::session::{Retention, Session};
+use crate::structs::filled;
+use crate::sys;
+use std::ops::Range;
+use std::time::Duration;
+
+#[doc(inline)]
+pub use crate::sys::{
+    pkv_hint_action as HintAction, pkv_hint_outcome as HintOutcome, pkv_hint_reason as HintReason,
+    pkv_hint_result as HintResult,
+};
+
+/// What to do with the blocks of a text or session: an action, and its bounds.
+///
+/// ```
+/// use pagedkv::{Hint, HintAction};
+/// use std::time::Duration;
+///
+/// let hint = Hint::new(HintAction::PIN).range(0..1024).duration(Duration::from_secs(60));
+/// # let _ = hint;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Hint(sys::pkv_hint);
+
+impl Hint {
+    /// All of the target, without an end.
+    pub fn new(action: HintAction) -> Self {
+        Hint(sys::pkv_hint { action, ..Default::default() })
+    }
+
+    /// These tokens. An end of 0 is that of the target.
+    pub fn range(mut self, tokens: Range<u64>) -> Self {
+        (self.0.first, self.0.end) = (tokens.start, tokens.end);
+        self
+    }
+
+    /// For `RETAIN` and `PREFETCH`.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.0.retention = retention;
+        self
+    }
+
+    /// For how long; of `RETURN`, until when.
+    pub fn duration(mut self, duration: Duration) -> Self {
+        let never = u128::from(sys::PKV_HINT_NEVER);
+        self.0.duration_ms = duration.as_millis().min(never) as u64;
+        self
+    }
+}
+
+/// These need a prefix index ([`CacheConfig::prefix`](crate::CacheConfig::prefix)), else
+/// `UNSUPPORTED`.
+impl Cache {
+    /// Gives a hint about a text, and returns what came of it.
+    pub fn hint(&self, salt: Salt<'_>, tokens: &[i32], hint: Hint) -> Result<HintResult> {
+        let (salt, size) = salt.raw();
+        let (n, tokens) = (tokens.len(), tokens.as_ptr());
+        filled(|out| unsafe {
+            sys::pkv_hint_text(self.as_raw(), salt, size, n, tokens, &hint.0, out)
+        })
+    }
+
+    /// Sets the clock by which durations end, for tests: it stands until it is set again.
+    pub fn set_hint_clock(&self, now: Duration) -> Result<()> {
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        call(|| unsafe { sys::pkv_hint_set_clock(self.as_raw(), now) })
+    }
+}
+
+impl Session {
+    /// Gives a hint about the session, and returns what came of it.
+    pub fn hint(&self, hint: Hint) -> Result<HintResult> {
+        filled(|out| unsafe { sys::pkv_hint_session(self.as_raw(), &hint.0, out) })
+    }
+}

@@ -1,0 +1,166 @@
+/* pagedkv: hints, by which an engine or an orchestrator says what it knows about the future of
+ * cached tokens: a system prompt must stay, an agent waits for its tool, a thinking part is not
+ * needed any more. guide/hints.md shows them at work, and what vLLM, TensorRT-LLM and SGLang call
+ * them.
+ *
+ * A hint has a target, an action and bounds, and its result says what came of it. The target is a
+ * session or a text (tokens with a salt), and a range [first, end) of it. Blocks are kept or not as
+ * a whole: a range means the full blocks in it. A block can be found only with all blocks before
+ * it. So PIN, PREFETCH and SHARE are about everything before `end`, whatever `first` is.
+ *
+ * A hint never makes a step fail: where a step would lack blocks because of pins, those that end
+ * soonest are ended (yielded_pins in pkv_prefix_stats). A hint does not touch what other salts have
+ * cached; a quota (pkv_prefix_set_quota) bounds what a salt can keep by hints.
+ *
+ * Durations are in milliseconds. What a hint asked for ends by itself after that time.
+ *
+ * Threads: every function may be called from any thread, also while the session is in a batch. A
+ * hint locks the prefix index as a match does.
+ */
+#ifndef PAGEDKV_HINT_H
+#define PAGEDKV_HINT_H
+
+#include <pagedkv/prefix.h>
+#include <pagedkv/session.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What to do with the blocks of a range. */
+typedef enum pkv_hint_action PKV_ENUM {
+  /**
+   * Evicts them later or earlier than others, as `retention` says. Of a text: those that are cached
+   * now, and for a duration only later. Of a session: what it leaves behind; the duration begins
+   * then. Of several ranges the later hint wins, and the whole session ([0, 0) without a duration)
+   * replaces all. A shared block has the highest retention of all its sessions.
+   */
+  PKV_HINT_RETAIN = 1,
+  /**
+   * Only of a session: a later one will probably begin with its tokens in about duration_ms, for
+   * example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy LEARNED measures
+   * when sequences with similar hints (equal when rounded down to a power of two) really return,
+   * so a wrong hint costs little. Other policies ignore it. Forks and snapshots inherit it.
+   */
+  PKV_HINT_RETURN = 2,
+  /**
+   * Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a step
+   * needs the blocks. A text end has one pin: to pin it again makes it last longer.
+   */
+  PKV_HINT_PIN = 3,
+  /** Ends the pin that ends at `end`: that is where `tokens` of the pin's result said. */
+  PKV_HINT_UNPIN = 4,
+  /**
+   * Reads blocks that are in the store, but not in memory, into the prefix index, with the given
+   * retention; a later match finds those that have arrived. It uses only free and evictable blocks.
+   * Salts take turns. At most 64 are pending; one more cancels the newest of the salt that has the
+   * most. It is forgotten if it has not begun within the duration. See pkv_store_wait.
+   */
+  PKV_HINT_PREFETCH = 5,
+  /** Writes what is cached before `end` to the store now, and not when its session ends. */
+  PKV_HINT_SHARE = 6,
+  /** As SHARE; blocks of the range get the retention LOW once all are written. */
+  PKV_HINT_DEMOTE = 7,
+  /**
+   * Removes blocks from memory, from `end` back to `first`, as far as nothing uses or continues
+   * them. Of an open session: all from `first` on, when it is closed, unless they are trimmed
+   * before. Stores keep what they have.
+   */
+  PKV_HINT_DROP = 8
+} pkv_hint_action;
+
+/** What came of a hint. */
+typedef enum pkv_hint_outcome PKV_ENUM {
+  PKV_HINT_ACCEPTED = 1, /**< Done. */
+  PKV_HINT_CLIPPED = 2,  /**< Done for fewer tokens than asked; the reason says why. */
+  PKV_HINT_DEFERRED = 3, /**< It will be done: it is queued, or waits for the end of the session. */
+  PKV_HINT_REJECTED = 4, /**< Not done; the reason says why. */
+  PKV_HINT_MISSING = 5   /**< Nothing of the range is cached, or there is no such pin. */
+} pkv_hint_outcome;
+
+/** Why a hint was not done, or not for all tokens. */
+typedef enum pkv_hint_reason PKV_ENUM {
+  PKV_HINT_NO_REASON = 0,  /**< It was done for all. */
+  PKV_HINT_NOT_CACHED = 1, /**< The rest is not cached. */
+  /** max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue. */
+  PKV_HINT_LIMIT = 2,
+  PKV_HINT_QUOTA = 3,      /**< The quota of the salt; pins may take half of it. */
+  PKV_HINT_IN_USE = 4,     /**< Sessions, pins, a store or longer texts need the rest. */
+  PKV_HINT_NO_STORE = 5,   /**< The cache has no store. */
+  PKV_HINT_STORE_DOWN = 6, /**< The store failed, and is not asked for a while. */
+  PKV_HINT_NOT_SHARED = 7  /**< The session does not use the prefix index. */
+} pkv_hint_reason;
+
+/** Pass it as duration_ms of RETURN to mean that the text will not continue. */
+#define PKV_HINT_NEVER UINT64_MAX
+
+/** A hint. */
+typedef struct pkv_hint {
+  uint32_t struct_size;    /**< Must be sizeof(pkv_hint). */
+  pkv_hint_action action;  /**< What to do. */
+  uint64_t first;          /**< Where the range begins, in tokens. */
+  uint64_t end;            /**< Where it ends; 0: nowhere, so that it grows with its session. */
+  pkv_retention retention; /**< For RETAIN and PREFETCH. Default NORMAL. */
+  uint32_t reserved;       /**< 0. */
+  uint64_t duration_ms;    /**< For how long; 0: without an end. */
+} pkv_hint;
+
+/** The result of a hint. */
+typedef struct pkv_hint_result {
+  uint32_t struct_size;     /**< Must be sizeof(pkv_hint_result). */
+  pkv_hint_outcome outcome; /**< What came of it. */
+  pkv_hint_reason reason;   /**< Why it was not done, or not for all tokens. */
+  uint32_t reserved;        /**< 0. */
+  uint64_t tokens;          /**< How many tokens of the range it was or will be done for. */
+} pkv_hint_result;
+
+/**
+ * Gives a hint about a text.
+ *
+ * @param      cache      The cache.
+ * @param[in]  salt       The salt. NULL with size 0: none.
+ * @param      salt_size  Bytes of the salt.
+ * @param      n          Tokens in the text.
+ * @param[in]  tokens     [n]: their ids.
+ * @param[in]  hint       The hint.
+ * @param[out] result     What came of it. May be NULL.
+ *
+ * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
+ * after end; RETURN), OUT_OF_RANGE (first or end is after the text), LIMIT_REACHED. Since 0.1.
+ */
+PKV_API pkv_status pkv_hint_text(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
+                                 const int32_t* tokens, const pkv_hint* hint,
+                                 pkv_hint_result* result);
+
+/**
+ * Gives a hint about a session. RETAIN, RETURN and DROP are kept until it is closed, and inherited
+ * by forks and snapshots. All others are about its tokens as a text, up to the first without a
+ * known id; of a suspended session, about the remembered ones.
+ *
+ * @param      session  The session.
+ * @param[in]  hint     The hint.
+ * @param[out] result   What came of it. May be NULL.
+ *
+ * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
+ * after end), LIMIT_REACHED. Since 0.1.
+ */
+PKV_API pkv_status pkv_hint_session(pkv_session session, const pkv_hint* hint,
+                                    pkv_hint_result* result);
+
+/**
+ * Sets the clock by which durations end, for tests and simulations: it stands at now_ms until it is
+ * set again. Before, it counts milliseconds since the cache was created. At UINT64_MAX everything
+ * ends, even what has no duration.
+ *
+ * @param cache   The cache.
+ * @param now_ms  The time.
+ *
+ * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (the time is before that of the clock).
+ * Since 0.1.
+ */
+PKV_API pkv_status pkv_hint_set_clock(pkv_cache cache, uint64_t now_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+// The C functions of hints (pkv_hint_).
+#include "engine/session/hint.h"
+
+#include <pagedkv/hint.h>
+
+#include "api/boundary.h"
+#include "base/status.h"
+
+namespace pkv::api {
+namespace {
+
+Hint read_hint(const pkv_hint* from) {
+  const pkv_hint known = read_struct(from, "hint");
+  if (known.action < PKV_HINT_RETAIN || known.action > PKV_HINT_DROP)
+    fail(PKV_INVALID_ARGUMENT, "action is %d; it must be 1 to 8", static_cast<int>(known.action));
+  if (known.retention < PKV_RETENTION_LOW || known.retention > PKV_RETENTION_HIGH)
+    fail(PKV_INVALID_ARGUMENT, "retention is %d; it must be -1 to 1",
+         static_cast<int>(known.retention));
+  if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
+  if (known.end != 0 && known.first > known.end)
+    fail(PKV_INVALID_ARGUMENT, "the range begins at token %llu, after its end at %llu",
+         llu(known.first), llu(known.end));
+  return {known.action, known.first, known.end,
+          static_cast<uint8_t>(known.retention - PKV_RETENTION_LOW), known.duration_ms};
+}
+
+// Checked before anything is done. The caller may not want the result.
+void check_result(const pkv_hint_result* result) {
+  if (result != nullptr) check_struct_size<pkv_hint_result>(result->struct_size, "result");
+}
+
+}  // namespace
+}  // namespace pkv::api
+
+using namespace pkv;
+using namespace pkv::api;
+
+pkv_status pkv_hint_text(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
+                         const int32_t* tokens, const pkv_hint* hint, pkv_hint_result* result) {
+  return guarded([&] {
+    const CacheLease cache(handle);
+    index_of(*cache);
+    check_list(tokens, n, "tokens");
+    const Hint known = read_hint(hint);
+    check_result(result);
+    if (known.action == PKV_HINT_RETURN)
+      fail(PKV_INVALID_ARGUMENT, "RETURN is a hint about a session, not about a text");
+    if (std::max(known.first, known.end) > n)
+      fail(PKV_OUT_OF_RANGE, "a range up to token %llu; the text has %zu",
+           llu(std::max(known.first, known.end)), n);
+    const pkv_hint_result done =
+        apply_hint(*cache, check_salt(salt, salt_size), prefix::Tokens(tokens, n), known);
+    if (result != nullptr) fill_struct(result, done, "result");
+  });
+}
+
+pkv_status pkv_hint_session(pkv_session handle, const pkv_hint* hint, pkv_hint_result* result) {
+  return guarded([&] {
+    const SessionLease session(handle, Access::get);
+    index_of(session->cache());
+    const Hint known = read_hint(hint);
+    check_result(result);
+    const pkv_hint_result done = apply_hint(*session, known);
+    if (result != nullptr) fill_struct(result, done, "result");
+  });
+}
+
+pkv_status pkv_hint_set_clock(pkv_cache handle, uint64_t now_ms) {
+  return guarded([&] { index_of(*CacheLease(handle)).set_time(now_ms); });
+}

@@ -1,0 +1,199 @@
+#include "engine/session/hint.h"
+
+#include <algorithm>
+
+namespace pkv {
+
+namespace {
+
+pkv_hint_result result_of(pkv_hint_outcome outcome, uint64_t tokens,
+                          pkv_hint_reason reason = PKV_HINT_NO_REASON) {
+  pkv_hint_result result{};
+  result.outcome = outcome;
+  result.reason = reason;
+  result.tokens = tokens;
+  return result;
+}
+
+pkv_hint_result rejected(pkv_hint_reason reason) { return result_of(PKV_HINT_REJECTED, 0, reason); }
+
+pkv_hint_result missing() { return result_of(PKV_HINT_MISSING, 0, PKV_HINT_NOT_CACHED); }
+
+// A hint about a text. The text ends with the range, after a whole block.
+class TextHint {
+ public:
+  TextHint(Cache& cache, std::string_view salt, prefix::Tokens text, const Hint& hint)
+      : cache_(cache),
+        index_(*cache.prefix()),
+        size_(cache.config().block_size),
+        salt_(salt),
+        hint_(hint),
+        text_(text.first((hint.end == 0 ? text.size() : hint.end) / size_ * size_)),
+        blocks_(static_cast<uint32_t>(text_.size() / size_)),
+        first_(static_cast<uint32_t>(
+            std::min<uint64_t>(hint.first / size_ + (hint.first % size_ != 0), blocks_))) {}
+
+  pkv_hint_result apply() const {
+    switch (hint_.action) {
+      case PKV_HINT_RETAIN:
+        return retain();
+      case PKV_HINT_PIN:
+        return pin();
+      case PKV_HINT_UNPIN:
+        return index_.unpin(salt_, text_) ? accepted(blocks_) : missing();
+      case PKV_HINT_PREFETCH:
+        return prefetch();
+      case PKV_HINT_DROP:
+        return drop();
+      default:
+        return share();
+    }
+  }
+
+ private:
+  uint64_t tokens(uint64_t blocks) const { return blocks * size_; }
+  // Done for `blocks` blocks that are all that is cached, out of `asked`.
+  pkv_hint_result accepted(uint64_t blocks, uint64_t asked = 0) const {
+    return blocks < asked ? result_of(PKV_HINT_CLIPPED, tokens(blocks), PKV_HINT_NOT_CACHED)
+                          : result_of(PKV_HINT_ACCEPTED, tokens(blocks));
+  }
+
+  pkv_hint_result retain() const {
+    const uint32_t end =
+        index_.retain(salt_, text_, {first_, blocks_, hint_.retention, hint_.duration_ms});
+    return end > first_ ? accepted(end - first_, blocks_ - first_) : missing();
+  }
+
+  pkv_hint_result pin() const {
+    const prefix::Pinned done = index_.pin(salt_, text_, hint_.duration_ms);
+    if (done.cached == 0) return missing();
+    const pkv_hint_reason limit = done.quota_reached ? PKV_HINT_QUOTA : PKV_HINT_LIMIT;
+    if (done.pinned == 0) return rejected(limit);
+    if (done.pinned < done.cached) return result_of(PKV_HINT_CLIPPED, tokens(done.pinned), limit);
+    return accepted(done.pinned, blocks_);
+  }
+
+  pkv_hint_result drop() const {
+    const auto [before, now] = index_.drop(salt_, text_, first_);
+    if (before <= first_) return missing();
+    if (now <= first_) return accepted(before - first_);
+    if (now == before) return rejected(PKV_HINT_IN_USE);
+    return result_of(PKV_HINT_CLIPPED, tokens(before - now), PKV_HINT_IN_USE);
+  }
+
+  // Even a text that is all in memory may still be asked for by an earlier hint.
+  pkv_hint_result prefetch() const {
+    Store* const store = cache_.store();
+    if (store == nullptr) return rejected(PKV_HINT_NO_STORE);
+    const uint32_t cached = index_.cached(salt_, text_);
+    if (cached == blocks_) return accepted(blocks_);
+    if (store->down()) return rejected(PKV_HINT_STORE_DOWN);
+    const uint64_t room = std::min<uint64_t>(index_.quota(salt_), blocks_);
+    if (room <= cached) return rejected(PKV_HINT_QUOTA);
+    const bool queued = store->prefetch(salt_, text_, hint_.retention, hint_.duration_ms);
+    if (!queued) return rejected(PKV_HINT_LIMIT);
+    return result_of(PKV_HINT_DEFERRED, tokens(room),
+                     room < blocks_ ? PKV_HINT_QUOTA : PKV_HINT_NO_REASON);
+  }
+
+  // The content that is written takes blocks over as a session does, but is no use of the text.
+  pkv_hint_result share() const {
+    Store* const store = cache_.store();
+    if (store == nullptr) return rejected(PKV_HINT_NO_STORE);
+    if (store->down()) return rejected(PKV_HINT_STORE_DOWN);
+    Content content(cache_);
+    content.hold() = prefix::Index::Hold(index_, salt_, 0);
+    content.hold().lend(hint_.action == PKV_HINT_DEMOTE ? first_ : prefix::Use::no_block);
+    const uint64_t matched = index_.match(content.hold(), text_, content.tables()) / size_ * size_;
+    if (matched == 0) return missing();
+    for (const auto& table : content.tables()) table->trim(matched);
+    content.tokens().reserve(matched);
+    append(content.tokens(), text_.first(matched));
+    if (!store->share(std::move(content))) return rejected(PKV_HINT_LIMIT);
+    return result_of(PKV_HINT_DEFERRED, matched,
+                     matched < text_.size() ? PKV_HINT_NOT_CACHED : PKV_HINT_NO_REASON);
+  }
+
+  Cache& cache_;
+  prefix::Index& index_;
+  const uint32_t size_;  // of a block
+  const std::string_view salt_;
+  const Hint& hint_;
+  const prefix::Tokens text_;
+  const uint32_t blocks_, first_;
+};
+
+// Sets what a session leaves behind.
+pkv_hint_result retain_later(Session& session, const Hint& hint) {
+  const uint32_t size = session.cache().config().block_size;
+  const auto block = [](uint64_t position) {
+    return static_cast<uint32_t>(std::min<uint64_t>(position, UINT32_MAX));
+  };
+  prefix::Index::Hold& hold = session.hold();
+  if (hint.first == 0 && hint.end == 0 && hint.duration_ms == 0) {
+    hold.retain(hint.retention);
+  } else if (!hold.retain({block(hint.first / size + (hint.first % size != 0)),
+                           hint.end == 0 ? UINT32_MAX : block(hint.end / size), hint.retention,
+                           hint.duration_ms})) {
+    return rejected(PKV_HINT_LIMIT);
+  }
+  return result_of(PKV_HINT_ACCEPTED, session.total() - std::min(session.total(), hint.first));
+}
+
+// Lets a session drop what it has from the beginning of the range on, when it is closed.
+pkv_hint_result drop_later(Session& session, const Hint& hint) {
+  const uint32_t size = session.cache().config().block_size;
+  const uint64_t first = hint.first / size + (hint.first % size != 0);
+  session.hold().drop_later(static_cast<uint32_t>(std::min<uint64_t>(first, UINT32_MAX - 1)));
+  return result_of(PKV_HINT_DEFERRED, session.total() - std::min(session.total(), hint.first));
+}
+
+// Returns the ids of a session that can be in the prefix index.
+std::vector<int32_t> known_tokens(const Session& session) {
+  std::vector<int32_t> ids(std::min<uint64_t>(session.total(), session.content().forgotten_from()));
+  session.tokens(0, ids.size(), ids.data());
+  ids.erase(std::find(ids.begin(), ids.end(), PKV_NO_TOKEN), ids.end());
+  return ids;
+}
+
+// Does what the hint says for the tokens that a session has.
+pkv_hint_result apply_to_tokens(Session& session, const Hint& hint) {
+  const std::vector<int32_t> ids = known_tokens(session);
+  Hint of_text = hint;
+  of_text.end = hint.end == 0 ? 0 : std::min<uint64_t>(hint.end, ids.size());
+  return apply_hint(session.cache(), session.hold().salt(), ids, of_text);
+}
+
+}  // namespace
+
+pkv_hint_result apply_hint(Cache& cache, std::string_view salt, prefix::Tokens text,
+                           const Hint& hint) {
+  return TextHint(cache, salt, text, hint).apply();
+}
+
+pkv_hint_result apply_hint(Session& session, const Hint& hint) {
+  if (!session.hold()) return rejected(PKV_HINT_NOT_SHARED);
+  switch (hint.action) {
+    case PKV_HINT_RETURN:
+      session.hold().set_hint(prefix::hint_of(hint.duration_ms));
+      return result_of(PKV_HINT_ACCEPTED, session.total());
+    case PKV_HINT_RETAIN: {
+      const pkv_hint_result result = retain_later(session, hint);
+      // It left what it had when it was suspended.
+      if (result.outcome == PKV_HINT_ACCEPTED && session.suspended())
+        apply_to_tokens(session, hint);
+      return result;
+    }
+    case PKV_HINT_DROP:
+      if (!session.suspended()) return drop_later(session, hint);
+      break;
+    case PKV_HINT_DEMOTE:
+      retain_later(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0});
+      break;
+    default:
+      break;
+  }
+  return apply_to_tokens(session, hint);
+}
+
+}  // namespace pkv

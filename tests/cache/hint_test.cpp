@@ -1,0 +1,377 @@
+// What each hint does to texts and sessions, what came of it, and that it ends in time.
+#include "../support/hints.h"
+#include "../support/memory_store.h"
+#include "prefix_fixture.h"
+
+namespace cache_test::hint_test {
+namespace {
+
+class HintTest : public Prefix {
+ protected:
+  static constexpr uint64_t start = 1'000'000;
+
+  void make(uint64_t blocks, uint64_t max_pinned = 0, uint64_t quota = 0) {
+    Prefix::make(blocks, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU,
+                                                  .max_pinned_blocks = max_pinned,
+                                                  .quota_blocks = quota}));
+    set_time(0);
+  }
+  void set_time(uint64_t ms) { CHECK(pkv_hint_set_clock(cache_, start + ms)); }
+  void press(uint64_t blocks) {
+    Session session = open(cache_);
+    CHECK(pkv_session_reserve(session, blocks * 16));
+  }
+  uint64_t probe(const Text& tokens, const std::string& salt = "") {
+    uint64_t cached = 99;
+    CHECK(
+        pkv_prefix_probe(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), &cached));
+    return cached;
+  }
+  void expect(pkv_hint_outcome outcome, pkv_hint_reason reason, uint64_t tokens,
+              const pkv_hint_result& result) {
+    EXPECT_EQ(outcome, result.outcome);
+    EXPECT_EQ(reason, result.reason);
+    EXPECT_EQ(tokens, result.tokens);
+    CHECK(pkv_cache_validate(cache_));
+  }
+  void expect_done(uint64_t tokens, const pkv_hint_result& result) {
+    expect(PKV_HINT_ACCEPTED, PKV_HINT_NO_REASON, tokens, result);
+  }
+};
+
+TEST_F(HintTest, ARetentionOfATextMayGoUpAndDown) {
+  make(8);
+  serve(text(1, 32));
+  serve(text(2, 32));
+  expect_done(32, hint(cache_, PKV_HINT_RETAIN, text(2, 40), "", {.retention = PKV_RETENTION_LOW}));
+  press(6);
+  EXPECT_EQ(0u, probe(text(2, 32))) << "used last, but low";
+  EXPECT_EQ(32u, probe(text(1, 32)));
+  serve(text(3, 32));
+  expect(PKV_HINT_CLIPPED, PKV_HINT_NOT_CACHED, 32,
+         hint(cache_, PKV_HINT_RETAIN, text(1, 64), "", {.retention = PKV_RETENTION_HIGH}));
+  press(6);
+  EXPECT_EQ(0u, probe(text(3, 32)));
+  EXPECT_EQ(32u, probe(text(1, 32)));
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_RETAIN, text(9, 32)));
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_RETAIN, text(1, 32), "another"));
+}
+
+TEST_F(HintTest, ARetentionForATimeEnds) {
+  make(8);
+  serve(text(1, 32));
+  serve(text(2, 32));
+  const pkv_hint high{.retention = PKV_RETENTION_HIGH, .duration_ms = 100};
+  expect_done(32, hint(cache_, PKV_HINT_RETAIN, text(1, 32), "", high));
+  set_time(99);
+  press(6);
+  EXPECT_EQ(32u, probe(text(1, 32))) << "the oldest text";
+  EXPECT_EQ(0u, probe(text(2, 32)));
+  serve(text(3, 32));
+  set_time(100);
+  press(6);
+  EXPECT_EQ(0u, probe(text(1, 32)));
+  EXPECT_EQ(32u, probe(text(3, 32)));
+}
+
+// A stripped thinking part goes first, then its answer; what comes before it stays.
+TEST_F(HintTest, ARangeOfASessionHasARetentionOfItsOwn) {
+  make(12);
+  const Text whole = text(1, 96);
+  {
+    Session session = open(cache_);
+    extend(session, whole);
+    expect_done(64, hint(session, PKV_HINT_RETAIN, {.first = 32, .retention = PKV_RETENTION_LOW}));
+    const pkv_hint high{.end = 32, .retention = PKV_RETENTION_HIGH, .duration_ms = 50};
+    set_time(10);
+    expect_done(96, hint(session, PKV_HINT_RETAIN, high));
+    set_time(1000);  // the duration begins when the session ends
+  }
+  serve(text(2, 32));
+  set_time(1049);
+  press(8);
+  EXPECT_EQ(32u, probe(whole));
+  EXPECT_EQ(32u, probe(text(2, 32)));
+  press(10);
+  EXPECT_EQ(32u, probe(whole)) << "used before the other, but high";
+  serve(text(2, 32));
+  set_time(1050);
+  press(10);
+  EXPECT_EQ(0u, probe(whole));
+}
+
+TEST_F(HintTest, ARetentionOfASuspendedSessionIsAboutWhatItLeft) {
+  make(8);
+  Session session = open(cache_);
+  extend(session, text(1, 32));
+  CHECK(pkv_session_suspend(session));
+  serve(text(2, 32));
+  expect_done(32, hint(session, PKV_HINT_RETAIN, {.retention = PKV_RETENTION_HIGH}));
+  press(6);
+  EXPECT_EQ(32u, probe(text(1, 32)));
+  EXPECT_EQ(0u, probe(text(2, 32)));
+  expect_done(32, hint(session, PKV_HINT_PIN));
+  expect_done(32, hint(session, PKV_HINT_UNPIN));
+  expect_done(32, hint(session, PKV_HINT_DROP));
+  EXPECT_EQ(0u, probe(text(1, 32)));
+}
+
+TEST_F(HintTest, ASessionHas64Ranges) {
+  make(8);
+  Session session = open(cache_);
+  for (uint64_t i = 0; i < 64; i++) hint(session, PKV_HINT_RETAIN, {.first = 16 * i});
+  hint(session, PKV_HINT_RETAIN, {.first = 1});
+  expect(PKV_HINT_REJECTED, PKV_HINT_LIMIT, 0, hint(session, PKV_HINT_RETAIN, {.first = 1}));
+  hint(session, PKV_HINT_RETAIN);
+  expect_done(0, hint(session, PKV_HINT_RETAIN, {.first = 1}));
+}
+
+TEST_F(HintTest, APinEndsInTime) {
+  make(8, 8);
+  serve(text(1, 64));
+  expect_done(64, hint(cache_, PKV_HINT_PIN, text(1, 70), "", {.duration_ms = 100}));
+  expect_done(64, hint(cache_, PKV_HINT_PIN, text(1, 64), "", {.duration_ms = 10}));
+  set_time(99);
+  clear();
+  EXPECT_EQ(64u, probe(text(1, 64)));
+  EXPECT_EQ(4u, figures().pinned_blocks);
+  set_time(100);
+  EXPECT_EQ(0u, figures().pinned_blocks);
+  clear();
+  EXPECT_EQ(0u, probe(text(1, 64)));
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_UNPIN, text(1, 64)));
+}
+
+TEST_F(HintTest, PinsAreClipped) {
+  make(16, 3);
+  serve(text(1, 64));
+  expect(PKV_HINT_CLIPPED, PKV_HINT_LIMIT, 48, hint(cache_, PKV_HINT_PIN, text(1, 64)));
+  serve(text(2, 32));
+  expect(PKV_HINT_REJECTED, PKV_HINT_LIMIT, 0, hint(cache_, PKV_HINT_PIN, text(2, 32)));
+  expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 64), "", {.end = 32}));
+  make(32, 8, 4);
+  serve(text(1, 64));
+  expect(PKV_HINT_CLIPPED, PKV_HINT_QUOTA, 32, hint(cache_, PKV_HINT_PIN, text(1, 64)));
+  serve(text(2, 32));
+  EXPECT_EQ(32u, probe(text(2, 32))) << "half of the quota is left";
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_PIN, text(3, 64)));
+}
+
+// Pins yield to a step, the one that ends soonest first, but not in vain.
+TEST_F(HintTest, PinsYieldToSteps) {
+  make(8, 8);
+  for (const int32_t name : {1, 2, 3}) serve(text(name, 32));
+  hint(cache_, PKV_HINT_PIN, text(1, 32));
+  hint(cache_, PKV_HINT_PIN, text(2, 32), "", {.duration_ms = 100});
+  hint(cache_, PKV_HINT_PIN, text(3, 32), "", {.duration_ms = 200});
+  Session session = open(cache_);
+  REFUSED(PKV_TOO_LARGE, pkv_session_reserve(session, 9 * 16));
+  EXPECT_EQ(0u, figures().yielded_pins);
+  CHECK(pkv_session_reserve(session, 4 * 16));
+  EXPECT_EQ(1u, figures().yielded_pins);
+  EXPECT_EQ(0u, probe(text(2, 32)));
+  Session other = open(cache_);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(other, 5 * 16));
+  EXPECT_EQ(1u, figures().yielded_pins);
+  CHECK(pkv_session_reserve(other, 2 * 16));
+  EXPECT_EQ(0u, probe(text(3, 32)));
+  EXPECT_EQ(32u, probe(text(1, 32)));
+}
+
+TEST_F(HintTest, ADropStopsAtWhatIsInUse) {
+  make(32);
+  const Text system = text(1, 32), whole = system + text(2, 48);
+  serve(whole);
+  serve(system + text(3, 32));
+  expect_done(48, hint(cache_, PKV_HINT_DROP, whole, "", {.first = 25}));
+  EXPECT_EQ(32u, probe(whole));
+  expect(PKV_HINT_REJECTED, PKV_HINT_IN_USE, 0, hint(cache_, PKV_HINT_DROP, system));
+  expect(PKV_HINT_CLIPPED, PKV_HINT_IN_USE, 16, [&] {
+    hint(cache_, PKV_HINT_PIN, system + text(3, 16));
+    return hint(cache_, PKV_HINT_DROP, system + text(3, 32));
+  }());
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_DROP, whole, "", {.first = 32}));
+  EXPECT_EQ(4u, figures().cleared_blocks);
+}
+
+TEST_F(HintTest, ASessionDropsWhenItIsClosed) {
+  make(32);
+  const Text whole = text(1, 96);
+  Session session = open(cache_);
+  extend(session, whole);
+  expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 64,
+         hint(session, PKV_HINT_DROP, {.first = 32, .end = 64}));
+  EXPECT_EQ(96u, probe(whole));
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(96u, probe(whole)) << "it needs its tokens again";
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(session, &length, &total));
+  EXPECT_EQ(96u, length);
+  session.close();
+  EXPECT_EQ(32u, probe(whole));
+
+  Session trimmed = open(cache_);
+  extend(trimmed, whole);
+  hint(trimmed, PKV_HINT_DROP, {.first = 64});
+  CHECK(pkv_session_trim(trimmed, 64));
+  const Text answer = Text(whole.begin(), whole.begin() + 64) + text(2, 32);
+  extend(trimmed, answer);
+  trimmed.close();
+  EXPECT_EQ(96u, probe(answer)) << "the thinking part was trimmed, and the answer stays";
+}
+
+TEST_F(HintTest, WithoutAnIndexOrAStore) {
+  make(8);
+  serve(text(1, 32));
+  for (const pkv_hint_action action : {PKV_HINT_PREFETCH, PKV_HINT_SHARE, PKV_HINT_DEMOTE})
+    expect(PKV_HINT_REJECTED, PKV_HINT_NO_STORE, 0, hint(cache_, action, text(1, 32)));
+  Session off = open_salted("", PKV_PREFIX_OFF);
+  for (int action = PKV_HINT_RETAIN; action <= PKV_HINT_DROP; action++)
+    expect(PKV_HINT_REJECTED, PKV_HINT_NOT_SHARED, 0,
+           hint(off, static_cast<pkv_hint_action>(action)));
+  const Cache plain = create(config_of({}, 8));
+  const Session session = open(plain);
+  const pkv_hint retain = hint_of(PKV_HINT_RETAIN);
+  REFUSED(PKV_UNSUPPORTED, pkv_hint_session(session, &retain, nullptr));
+  REFUSED(PKV_UNSUPPORTED, pkv_hint_text(plain, nullptr, 0, 0, nullptr, &retain, nullptr));
+  REFUSED(PKV_UNSUPPORTED, pkv_hint_set_clock(plain, UINT64_MAX));
+}
+
+TEST_F(HintTest, TheClockDoesNotGoBack) {
+  make(8);
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_set_clock(cache_, start - 1));
+  EXPECT_STREQ("the clock is at 1000000 ms; it cannot be set to 999999", pkv_last_error());
+}
+
+// ---- With a store -------------------------------------------------------------------------------
+
+class StoreHintTest : public HintTest {
+ protected:
+  void make(uint64_t blocks, uint64_t queue_blocks = 0) {
+    table_ = memory_.table();
+    config_ = made<pkv_store_config>({.store = &table_, .queue_blocks = queue_blocks});
+    store_ = &config_;
+    HintTest::make(blocks);
+  }
+  ~StoreHintTest() override { cache_ = {}; }
+  pkv_store_stats stats() {
+    auto stats = made<pkv_store_stats>();
+    CHECK(pkv_store_get_stats(cache_, &stats));
+    return stats;
+  }
+  void flush() {
+    uint64_t queued = 99;
+    CHECK(pkv_store_flush(cache_, 20000, &queued));
+    EXPECT_EQ(0u, queued);
+  }
+
+  MemoryStore memory_;
+  pkv_store table_;
+  pkv_store_config config_;
+};
+
+TEST_F(StoreHintTest, ARunningSessionIsShared) {
+  make(16);
+  const Text whole = text(1, 64);
+  Session session = open(cache_);
+  extend(session, whole);
+  Batch step = begin(cache_, {session}, {1});
+  expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 64, [&] {
+    const pkv_hint_result result = hint(session, PKV_HINT_SHARE);
+    flush();
+    return result;
+  }());
+  EXPECT_EQ(8u, stats().written_items) << "four blocks in two groups";
+  step.close();
+  expect(PKV_HINT_DEFERRED, PKV_HINT_NOT_CACHED, 64,
+         hint(cache_, PKV_HINT_SHARE, whole + text(2, 32)));
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_SHARE, text(3, 32)));
+  session.close();
+  flush();
+  EXPECT_EQ(8u, stats().written_items) << "it was there already";
+}
+
+TEST_F(StoreHintTest, WhatIsDemotedGoesFirst) {
+  make(12);
+  serve(text(1, 32));
+  serve(text(2, 32));
+  flush();
+  EXPECT_EQ(PKV_HINT_DEFERRED, hint(cache_, PKV_HINT_DEMOTE, text(2, 32)).outcome);
+  flush();
+  press(10);
+  EXPECT_EQ(32u, probe(text(1, 32)));
+  EXPECT_EQ(0u, probe(text(2, 32)));
+  expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 32, hint(cache_, PKV_HINT_PREFETCH, text(2, 32)));
+  uint64_t cached = 0;
+  const Text two = text(2, 32);
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 32, two.data(), 20000, &cached, nullptr));
+  EXPECT_EQ(32u, cached);
+  expect_done(32, hint(cache_, PKV_HINT_PREFETCH, two));
+}
+
+TEST_F(StoreHintTest, WhatCouldNotBeWrittenIsNotDemoted) {
+  make(12);
+  serve(text(1, 32));
+  flush();
+  memory_.capacity = 0;
+  serve(text(2, 32));
+  hint(cache_, PKV_HINT_DEMOTE, text(2, 32));
+  flush();
+  press(10);
+  EXPECT_EQ(0u, probe(text(1, 32))) << "the oldest text";
+  EXPECT_EQ(32u, probe(text(2, 32)));
+}
+
+TEST_F(StoreHintTest, HintsLeaveRoomInTheQueue) {
+  make(64, 8);
+  memory_.hold();
+  int queued = 0;
+  pkv_hint_result last{};
+  std::vector<Session> running;
+  for (int32_t name = 1; name <= 8; name++) {
+    running.push_back(open(cache_));
+    extend(running.back(), text(name, 32));
+    last = hint(running.back(), PKV_HINT_SHARE);
+    queued += last.outcome == PKV_HINT_DEFERRED;
+  }
+  EXPECT_LT(queued, 5);
+  EXPECT_EQ(PKV_HINT_REJECTED, last.outcome);
+  EXPECT_EQ(PKV_HINT_LIMIT, last.reason);
+  memory_.go_on();
+  flush();
+}
+
+TEST_F(StoreHintTest, APrefetchThatIsLateIsForgotten) {
+  make(16);
+  for (const int32_t name : {1, 2}) serve(text(name, 32));
+  flush();
+  clear();
+  memory_.hold();
+  hint(cache_, PKV_HINT_PREFETCH, text(1, 32));
+  hint(cache_, PKV_HINT_PREFETCH, text(2, 32), "", {.duration_ms = 10});
+  set_time(10);
+  memory_.go_on();
+  uint64_t cached = 0;
+  const Text one = text(1, 32), two = text(2, 32);
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 32, two.data(), 20000, &cached, nullptr));
+  EXPECT_EQ(0u, cached);
+  CHECK(pkv_store_wait(cache_, nullptr, 0, 32, one.data(), 20000, &cached, nullptr));
+  EXPECT_EQ(32u, cached);
+}
+
+// A step takes the blocks of a text that is being written for a hint, and it is not demoted then.
+TEST_F(StoreHintTest, AStepTakesWhatIsShared) {
+  make(8);
+  memory_.hold();
+  serve(text(1, 64));
+  hint(cache_, PKV_HINT_DEMOTE, text(1, 64));
+  press(8);
+  memory_.go_on();
+  flush();
+  EXPECT_EQ(0u, probe(text(1, 64)));
+}
+
+}  // namespace
+}  // namespace cache_test::hint_test

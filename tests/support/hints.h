@@ -1,0 +1,40 @@
+// Short ways to give hints.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "cache.h"
+
+namespace cache_test {
+
+inline pkv_hint hint_of(pkv_hint_action action, const pkv_hint& bounds = {}) {
+  pkv_hint hint = bounds;
+  hint.struct_size = sizeof hint;
+  hint.action = action;
+  return hint;
+}
+
+inline pkv_hint_result hint(pkv_cache cache, pkv_hint_action action,
+                            std::span<const int32_t> tokens, std::string_view salt = {},
+                            const pkv_hint& bounds = {}) {
+  const pkv_hint given = hint_of(action, bounds);
+  auto result = made<pkv_hint_result>();
+  CHECK(pkv_hint_text(cache, salt.data(), salt.size(), tokens.size(), tokens.data(), &given,
+                      &result));
+  return result;
+}
+
+inline pkv_hint_result hint(pkv_session session, pkv_hint_action action,
+                            const pkv_hint& bounds = {}) {
+  const pkv_hint given = hint_of(action, bounds);
+  auto result = made<pkv_hint_result>();
+  CHECK(pkv_hint_session(session, &given, &result));
+  return result;
+}
+
+inline void prefetch(pkv_cache cache, std::span<const int32_t> tokens, std::string_view salt = {}) {
+  hint(cache, PKV_HINT_PREFETCH, tokens, salt);
+}
+
+}  // namespace cache_test
