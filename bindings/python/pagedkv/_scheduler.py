@@ -18,6 +18,7 @@ from .cache import Cache
 from .errors import BatchTooLargeError, MisuseError, OutOfBlocksError
 from .generated.raw import Status
 from .generated.records import SessionInfo
+from .hints import Hint
 from .session import Session
 
 
@@ -90,6 +91,7 @@ class Request:
     sampling: Sampling
     priority: int
     salt: bytes | None
+    hints: tuple[Hint, ...] = ()
     finish: Finish | None = None
     error: str = ""
     """Why it FAILED."""
@@ -307,6 +309,8 @@ class Scheduler:
         if request._session is None:
             session = self._cache.open_session(priority=request.priority, salt=request.salt)
             request._session = session
+            for hint in request.hints:
+                session.hint(**hint._asdict())
             # Not the last token, whose output is needed.
             request._held = request.cached_tokens = session.match_prefix(request.tokens[:-1])
             self.prompt_tokens += request.prompt_length

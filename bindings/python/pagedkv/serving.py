@@ -40,12 +40,22 @@ from .batch import Batch
 from .cache import Cache
 from .config import PrefixConfig
 from .generated.raw import Dtype, Rotation
+from .hints import Hint
 from .store import StoreConfig
 
 if TYPE_CHECKING:
     from .events import EventPublisher
 
-__all__ = ["Engine", "EngineStats", "Event", "Finish", "Request", "RequestFailedError", "Sampling"]
+__all__ = [
+    "Engine",
+    "EngineStats",
+    "Event",
+    "Finish",
+    "Hint",
+    "Request",
+    "RequestFailedError",
+    "Sampling",
+]
 
 _SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(kept_events=1 << 16), Sampling()
 
@@ -184,10 +194,12 @@ class Engine(Uncopied):
         sampling: Sampling = _GREEDY,
         priority: int = 0,
         salt: bytes | None = None,
+        hints: Sequence[Hint] = (),
     ) -> Request:
         """Adds a text or token ids to be continued. `stop_tokens` end the answer, by default those
         of the model's generation config. Requests of a higher priority begin earlier and are
-        preempted later. Only requests of the same salt share prefixes."""
+        preempted later. Only requests of the same salt share prefixes. `hints` are about what the
+        request leaves in the prefix index: see `pagedkv.hints`."""
         tokens, new = self._token_ids(prompt), integer(max_new_tokens, "max_new_tokens")
         limit = len(tokens) + new
         if new < 1 or limit > self._max_length:
@@ -207,6 +219,7 @@ class Engine(Uncopied):
             sampling=sampling,
             priority=priority,
             salt=salt,
+            hints=tuple(hints),
         )
         if self._tokenizer is not None:
             request._text = TextStream.behind(self._tokenizer, tokens)

@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers", minversion="5.0")
 from test_transformers import FAMILIES, answer, model_of  # noqa: E402
 
 import pagedkv  # noqa: E402
-from pagedkv.serving import Engine, Finish, Request, Sampling  # noqa: E402
+from pagedkv.serving import Engine, Finish, Hint, Request, Sampling  # noqa: E402
 
 NEW = 12
 SHARED = 40
@@ -168,6 +168,19 @@ def test_cancelled_requests_give_back_their_blocks() -> None:
         assert engine.cache.stats().used_blocks == 0
         assert engine.step() == []
         engine.cancel(requests[0])
+
+
+def test_hints_say_what_a_request_leaves() -> None:
+    prompt = prompts()[15]
+    drop = Hint("drop", first=32)
+    with Engine(model_of("Llama")) as engine:
+        engine.add(prompt, max_new_tokens=NEW, hints=[drop, Hint("retain", retention="high")])
+        engine.run()
+        assert engine.cache.prefix_probe(prompt) == 32
+        wrong = engine.add(prompt, max_new_tokens=NEW, hints=[Hint("keep")])
+        engine.run()
+        assert wrong.finish is Finish.FAILED
+        assert "action" in wrong.error
 
 
 def test_sampling_draws_the_same_with_the_same_seed() -> None:
