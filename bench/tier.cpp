@@ -11,7 +11,7 @@ namespace pkv::bench {
 namespace {
 
 constexpr size_t layer_bytes = size_t{16} * 8 * 128 * 2 * 2;  // K and V of a block in a layer
-constexpr uint32_t chunk = 2048;  // tokens of a prompt at once
+constexpr uint32_t chunk = 2048;                              // tokens of a prompt at once
 constexpr uint64_t patient_ms = 60'000;
 
 // Returns a number for a text that no store has yet.

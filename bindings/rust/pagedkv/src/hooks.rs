@@ -1,5 +1,5 @@
-//! Hooks of the program: an allocator, threads, a logger, copies of blocks. A hook must not call the library
-//! (`REENTRANT`).
+//! Hooks of the program: an allocator, threads, a logger, copies of blocks. A hook must not call
+//! the library (`REENTRANT`).
 use crate::sys;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::CStr;
@@ -204,17 +204,16 @@ unsafe extern "C" fn run(
     tasks.finish();
 }
 
-// ---- Blocks of the engine
-// -------------------------------------------------------------------------------------------------
+// ---- Blocks of the engine -----------------------------------------------------------------------
 
 /// Copies blocks of groups that are [`elsewhere`](crate::LayerGroup::elsewhere), for example
 /// between a device and memory: see [`CacheConfig::block_io`](crate::CacheConfig::block_io).
 ///
-/// A cache with a store calls `read` from one thread of its own and `write` from another; saving and
-/// loading call them in their thread. No step waits for a call. An error is that of saving or
-/// loading, and a miss of a store; a panic counts as an error. What a step computes must be complete
-/// for `read` once the step is committed, and `write` must not overtake kernels that were started
-/// before. A hook must not call the library, nor wait for a thread that does.
+/// A cache with a store calls `read` from one thread of its own and `write` from another; saving
+/// and loading call them in their thread. No step waits for a call. An error is that of saving or
+/// loading, and a miss of a store; a panic counts as an error. What a step computes must be
+/// complete for `read` once the step is committed, and `write` must not overtake kernels that were
+/// started before. A hook must not call the library, nor wait for a thread that does.
 pub trait BlockIo: Send + Sync {
     /// Copies blocks of a group to `to`, which has the bytes of one block after another, all 0.
     /// Block `i` holds `tokens[i]` tokens. Bytes of other slots may be those of other sequences:
