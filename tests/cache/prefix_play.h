@@ -374,9 +374,11 @@ class PrefixPlay {
     if (given.end != 0 && given.end < given.first) std::swap(given.first, given.end);
     given.retention = static_cast<pkv_retention>(static_cast<int>(random_.below(3)) - 1);
     given.duration_ms = durations[random_.below(std::size(durations))];
-    if (random_.chance(40) && !talks_.empty())
-      return static_cast<void>(
-          hint(talks_[random_.below(talks_.size())].session, given.action, given));
+    if (random_.chance(40) && !talks_.empty()) {
+      hint(talks_[random_.below(talks_.size())].session, given.action, given);
+      if (given.action == PKV_HINT_UNPIN) pins_.clear();  // It may have been any of them.
+      return;
+    }
     if (given.action == PKV_HINT_RETURN) return;
     const std::string_view salted(&salt, salt != '\0');
     const pkv_hint_result result = hint(cache_, given.action, text, salted, given);

@@ -22,10 +22,12 @@ FrozenSequence freeze(const Content& content, const Attributes& attributes, uint
   FrozenSequence frozen;
   frozen.label = label;
   frozen.attributes = attributes;
-  if (content.cache().config().storage == PKV_STORAGE_CONTIGUOUS)
+  if (content.cache().config().storage == PKV_STORAGE_CONTIGUOUS) {
     frozen.original = &content;
-  else
+  } else {
     frozen.copy.emplace(content.fork());
+    frozen.copy->hold().lend();
+  }
   return frozen;
 }
 

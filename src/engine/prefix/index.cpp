@@ -291,7 +291,7 @@ std::pair<uint32_t, uint32_t> Index::drop(std::string_view salt, Tokens text, ui
 }
 
 void Index::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   eviction_.set_quota(salt, blocks);
 }
 
@@ -308,7 +308,7 @@ uint64_t Index::make_room_in_quota(Hold& hold, uint64_t end) noexcept {
 }
 
 void Index::clear(const std::string_view* salt) noexcept {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_now();
   if (salt == nullptr) return eviction_.clear();
   if (Space* const space = data_.spaces.find(*salt)) eviction_.clear(*space);
 }

@@ -69,9 +69,9 @@ class Index {
     // Lets withdraw_dropped() remove what follows the first `blocks` blocks.
     void drop_later(uint32_t blocks) noexcept;
     void withdraw_dropped() noexcept { withdraw(use_.drop_from); }
-    // Says that a store has the blocks, which is no use of the text. demote() lowers the retention
-    // of those from block `demote_from` on.
-    void lend(uint32_t demote_from) noexcept;
+    // Says that a store or a file has the blocks, which is no use of the text and changes nothing
+    // when it ends. demote() lowers the retention of those from block `demote_from` on.
+    void lend(uint32_t demote_from = Use::no_block) noexcept;
     void demote() noexcept;
     // Forgets drop_later() if it is about blocks from `blocks` on, which were trimmed.
     void trimmed(uint32_t blocks) noexcept {

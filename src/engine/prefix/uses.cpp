@@ -41,8 +41,10 @@ void Uses::move(Use& use, Node& node) noexcept {
 void Uses::give_up(Use& use, Node& end) noexcept {
   const uint32_t blocks = use.depth - end.end();
   if (blocks == 0) return;
-  if (!use.lent) data_.policy->used(*use.node, end.end(), use.hint, data_.clock);
-  leave_behind(use, end);
+  if (!use.lent) {
+    data_.policy->used(*use.node, end.end(), use.hint, data_.clock);
+    leave_behind(use, end);
+  }
   move(use, end);
   if (!use.lent) data_.clock += blocks;
 }
