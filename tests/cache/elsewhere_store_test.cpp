@@ -70,7 +70,7 @@ class ElsewhereStore : public testing::Test {
 
 void prefetch_and_match(pkv_cache cache, const Text& text, uint64_t& matched, Session& session) {
   uint64_t cached = 0;
-  CHECK(pkv_store_prefetch(cache, nullptr, 0, text.size(), text.data()));
+  cache_test::prefetch(cache, text);
   CHECK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), long_time, &cached, nullptr));
   session = open(cache);
   CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
