@@ -354,8 +354,8 @@ std::string runner(const pkv_runner* hooks) {
          ", NULL, " + number(hooks->threads) + ", " + number(hooks->reserved) + "}";
 }
 
-std::string left_out(const pkv_store_config* store) {
-  return store == nullptr ? "NULL" : "NULL /* a store, left out */";
+std::string left_out(const void* what) {
+  return what == nullptr ? "NULL" : "NULL /* left out: it needs threads */";
 }
 
 std::string groups(const pkv_layer_group* list, uint32_t count) {

@@ -113,6 +113,7 @@ POINTERS = {
     "pkv_cache_config.runner": "runner(s.runner)",
     "pkv_cache_config.prefix": "structure(s.prefix, shape)",
     "pkv_cache_config.store": "left_out(s.store)",
+    "pkv_cache_config.block_io": "left_out(s.block_io)",
     "pkv_cache_config.memory_directory": "in(s.memory_directory, bytes_of(s.memory_directory))",
     "pkv_pool_config.allocator": "allocator(s.allocator)",
     "pkv_compute_config.allocator": "allocator(s.allocator)",
