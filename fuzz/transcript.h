@@ -88,8 +88,8 @@ std::string runner(const pkv_runner* hooks);
 inline double bytes_of(const char* text) {
   return text == nullptr ? 0 : static_cast<double>(std::strlen(text) + 1);
 }
-// A store has its own threads, whose calls no single thread can repeat, and the hooks for blocks are
-// called from these.
+// A store has its own threads, whose calls no single thread can repeat; hooks for blocks are called
+// from these.
 std::string left_out(const void* what);
 std::string groups(const pkv_layer_group* list, uint32_t count);
 

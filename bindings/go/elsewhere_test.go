@@ -102,7 +102,7 @@ func TestBlocksElsewhereComeBackFromAStore(t *testing.T) {
 	own.Lock()
 	own.blocks = map[[2]uint32][]byte{}
 	own.Unlock()
-	must(t, cache.Store().Prefetch("", text))
+	must(t, errorOf(cache.Prefix().Hint("", text, pagedkv.Hint{Action: pagedkv.HintPrefetch})))
 	cached, err := cache.Store().Wait("", text, 20*time.Second)
 	if err != nil || queued != 0 || cached != 32 {
 		t.Fatalf("%d blocks wait, %d tokens are back, %v", queued, cached, err)

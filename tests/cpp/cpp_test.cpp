@@ -335,7 +335,6 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   EXPECT_EQ(c.block_table().size(), 3u);
   c.set_priority(3);
   EXPECT_EQ(c.info().priority, 3);
-  EXPECT_EQ(c.hint(pagedkv::Hint(PKV_HINT_RETURN, PKV_HINT_NEVER)).outcome, PKV_HINT_REJECTED);
 
   Batch batch = cache.begin({b, c}, {1, 2});
   EXPECT_EQ(batch.slot_mapping().size(), 3u);
