@@ -53,8 +53,9 @@ def hooks_of(io: BlockIO, block_bytes: Sequence[int]) -> _raw.BlockIo:
 
     def rows(group: int, n: int, at: int) -> Bytes:
         size = block_bytes[group]
-        memory = (ctypes.c_uint8 * (n * size)).from_address(at)
-        return np.frombuffer(memory, np.uint8).reshape(n, size)
+        memory: Any = (ctypes.c_uint8 * (n * size)).from_address(at)
+        found: Bytes = np.frombuffer(memory, np.uint8)
+        return found.reshape(n, size)
 
     def read(_user: int, group: int, n: int, blocks: Any, tokens: Any, to: int) -> int:
         numbers = _numbers(blocks, n), _numbers(tokens, n)

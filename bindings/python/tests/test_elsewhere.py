@@ -149,7 +149,7 @@ def test_no_hook_may_call_the_library(tmp_path: pathlib.Path) -> None:
         def ask(*_: Any) -> None:
             with pytest.raises(pagedkv.PagedKVError) as refused:
                 cache.stats()
-            answers.append(refused.value.status.name)
+            answers.append(pagedkv.Status(refused.value.status).name)
 
         read: Callable[..., None] = ask
         engine.read = read  # type: ignore[method-assign]

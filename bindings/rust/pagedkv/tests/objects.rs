@@ -427,6 +427,7 @@ fn an_error_names_the_entry_of_the_list() {
 }
 
 #[test]
+#[allow(clippy::reversed_empty_ranges)]
 fn hints_are_taken_within_a_batch() {
     let cache = Cache::new(&config().prefix(PrefixConfig::new())).unwrap();
     let mut session = cache.open_session().unwrap();
