@@ -2,7 +2,7 @@
 
 usage: jobs.py PEER trace REQUESTS BLOCKS THREADS | PEER match | PEER append | PEER memory
 
-The jobs are those of bench/serving/bookkeeping.cpp, which says what they are.
+The jobs are those of pagedkv_peer.cpp, which says what they are.
 """
 
 import importlib

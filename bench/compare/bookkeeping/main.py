@@ -1,6 +1,4 @@
-"""Runs the jobs of all peers in turns, and prints a table. The jobs are explained in
-bench/serving/bookkeeping.cpp.
-"""
+"""Runs the jobs of all peers in turns, and prints a table. pagedkv_peer.cpp explains the jobs."""
 
 import argparse
 import json

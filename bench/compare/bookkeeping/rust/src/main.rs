@@ -1,6 +1,6 @@
 //! Measures the bookkeeping of one peer, in a process of its own.
 //!
-//! The jobs are those of bench/serving/bookkeeping.cpp, which says what they are.
+//! The jobs are those of pagedkv_peer.cpp, which says what they are.
 mod kvbm;
 mod ours;
 

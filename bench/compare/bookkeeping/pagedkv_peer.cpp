@@ -1,6 +1,6 @@
 // Measures the bookkeeping of requests without keys, values or attention, for bench/bookkeeping:
-// requests of a trace, matches of long prompts, decode steps, memory. The same jobs for the peers
-// are in bench/compare/bookkeeping.
+// requests of a trace, matches of long prompts, decode steps, memory. The peers' files here do the
+// same jobs.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cache.h"
+#include "../../serving/cache.h"
 
 namespace pkv::serve {
 
