@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "../cache/elsewhere.h"
 #include "../cache/prefix_fixture.h"
 #include "servers.h"
 
@@ -49,12 +50,12 @@ class RedisTier : public Prefix {
     CHECK(pkv_store_flush(cache_, long_time, &queued));
     return queued;
   }
-  pkv_store_stats stats() {
-    pkv_store_stats stats{};
-    stats.struct_size = sizeof stats;
-    CHECK(pkv_store_get_stats(cache_, &stats));
+  static pkv_store_stats stats(pkv_cache cache) {
+    auto stats = made<pkv_store_stats>();
+    CHECK(pkv_store_get_stats(cache, &stats));
     return stats;
   }
+  pkv_store_stats stats() { return stats(cache_); }
 };
 
 TEST_F(RedisTier, TwoProcessesShareAPrefix) {
@@ -86,6 +87,21 @@ TEST_F(RedisTier, AClusterKeepsBlocks) {
   CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   EXPECT_EQ(320u, fetch(whole));
   EXPECT_EQ(320u, serve(whole));
+}
+
+TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
+  redis_test::Server server;
+  auto redis = made<pkv_redis_config>({.servers = server.address().c_str()});
+  const auto whole = cache_test::tokens(1, 70);
+  for (const uint64_t items : {0, 6}) {  // the second time as after a restart
+    pkv_store table;
+    ASSERT_EQ(PKV_OK, pkv_redis_open(&redis, &table)) << pkv_redis_last_error();
+    const auto tier = made<pkv_store_config>({.wait_ms = long_time, .store = &table});
+    Elsewhere at({.store = &tier});
+    Session session = at.compute(whole);
+    EXPECT_EQ(items, stats(at.cache).read_items) << "four blocks, and two of the window";
+    at.check(session, whole);
+  }
 }
 
 // Texts are served all the while, and checked row by row.

@@ -82,9 +82,9 @@ def leave(cache: pagedkv.Cache, engine: Engine) -> None:
     cache.prefix_clear(all_salts=True)
 
 
-def test_blocks_go_to_a_store_and_come_back() -> None:
-    engine, store = Engine(), MemoryStore()
-    with make(engine, store=pagedkv.StoreConfig(store, wait_ms=LONG)) as cache:
+def check_blocks_come_back(store: pagedkv.StoreConfig) -> None:
+    engine = Engine()
+    with make(engine, store=store) as cache:
         leave(cache, engine)
         engine.slots[:] = 0
         with cache.open_session() as session:
@@ -94,6 +94,10 @@ def test_blocks_go_to_a_store_and_come_back() -> None:
         assert cache.stats().failed_copies == cache.stats().moving_blocks == 0
     assert {name for name, _ in engine.calls} == {"read", "write"}
     assert threading.get_ident() not in engine.threads
+
+
+def test_blocks_go_to_a_store_and_come_back() -> None:
+    check_blocks_come_back(pagedkv.StoreConfig(MemoryStore(), wait_ms=LONG))
 
 
 def test_blocks_go_to_a_file_and_come_back(tmp_path: pathlib.Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import test_elsewhere
 from helpers import free_port, listens, output, until
 from test_files import extend, make
 from test_package import run
@@ -144,6 +145,13 @@ def test_a_text_comes_back_after_its_memory_was_cleared(
         leave(cache)
         assert cache.store_stats().known_items > 0
         cache.validate()
+
+
+@needs_mooncake
+def test_blocks_that_only_an_engine_can_read_come_back(master: Master) -> None:
+    store = master.store(segment_bytes=SEGMENT)
+    config = pagedkv.StoreConfig(store, wait_ms=LONG)
+    test_elsewhere.check_blocks_come_back(config)
 
 
 @needs_mooncake
