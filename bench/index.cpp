@@ -83,6 +83,16 @@ class Index {
     if (matched != text.size()) std::abort();
     check(pkv_session_close(session));
   }
+  void hint(const std::vector<int32_t>& text, pkv_hint_action action, uint64_t duration_ms) const {
+    auto hint = made<pkv_hint>();
+    hint.action = action;
+    hint.end = text.size();
+    hint.retention = duration_ms > 0 ? PKV_RETENTION_HIGH : PKV_RETENTION_NORMAL;
+    hint.duration_ms = duration_ms;
+    auto result = made<pkv_hint_result>();
+    check(pkv_hint_text(cache_, nullptr, 0, text.size(), text.data(), &hint, &result));
+    if (result.outcome != PKV_HINT_ACCEPTED) std::abort();
+  }
   void probe(const std::vector<int32_t>& text) const {
     uint64_t cached;
     check(pkv_prefix_probe(cache_, nullptr, 0, text.size(), text.data(), &cached));
@@ -141,6 +151,25 @@ void look_up(benchmark::State& state, bool matches) {
   state.counters["ratio"] = own / one;
 }
 
+// Measures hints about texts of 8,192 tokens, and those that undo them, against matches of them.
+void hint(benchmark::State& state, pkv_hint_action action, pkv_hint_action undo) {
+  const Index index(128, 8192, 1);
+  std::vector<std::vector<int32_t>> texts(128);
+  for (size_t i = 0; i < texts.size(); i++) index.fill(i, texts[i]);
+  const auto give = [&] {
+    for (const auto& text : texts) {
+      index.hint(text, action, 3600000);
+      index.hint(text, undo, 0);
+    }
+  };
+  const auto match = [&] {
+    for (size_t i = 0; i < texts.size(); i++) index.match(i, texts[i]);
+  };
+  const auto [hints, matches] = in_turns(state, give, match);
+  state.counters["us"] = 1e6 * hints / static_cast<double>(2 * texts.size());
+  state.counters["ratio"] = 2 * matches / hints;
+}
+
 // Measures matches of 1,600 tokens, and decode steps that fill a block, in an index of N blocks
 // under N / 100 salts, against an index of 1,000 blocks.
 void scale(benchmark::State& state) {
@@ -190,6 +219,8 @@ void register_index() {
     add("index/match", look_up, true)->Arg(threads);
     add("index/probe", look_up, false)->Arg(threads);
   }
+  add("index/hint/retain", hint, PKV_HINT_RETAIN, PKV_HINT_RETAIN);
+  add("index/hint/pin", hint, PKV_HINT_PIN, PKV_HINT_UNPIN);
   for (const int64_t blocks : {1000, 100000, 10000000})
     if (!short_run() || blocks <= 100000) add("index/scale", scale)->Arg(blocks)->Iterations(1);
 }
