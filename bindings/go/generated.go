@@ -312,10 +312,11 @@ type HintAction int32
 
 // Values of HintAction.
 const (
-	// Evicts them later or earlier than others, as `retention` says. Of a text: those that are
-	// cached now, and for a duration only later. Of a session: what it leaves behind; the duration
-	// begins then. Of several ranges the later hint wins, and the whole session ([0, 0) without a
-	// duration) replaces all. A shared block has the highest retention of all its sessions.
+	// Evicts them later or earlier than others, as `retention` says. Of a text: the blocks that are
+	// cached now; with a duration, only until it is over, and only later, not earlier. Of a
+	// session: the blocks that it leaves when it ends, and the duration begins then. Of several
+	// ranges the later hint wins, and the whole session ([0, 0) without a duration) replaces all. A
+	// shared block has the highest retention of all its sessions.
 	HintRetain HintAction = 1
 	// Only of a session: a later one will probably begin with its tokens in about duration_ms, for
 	// example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy LEARNED
@@ -323,10 +324,12 @@ const (
 	// return, so a wrong hint costs little. Other policies ignore it. Forks and snapshots inherit
 	// it.
 	HintReturn HintAction = 2
-	// Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a step
-	// needs the blocks. A text end has one pin: to pin it again makes it last longer.
+	// Keeps what is in memory before `end`, used or not, until the duration is over, UNPIN, or a
+	// step needs the blocks. What is cached later is not pinned: pin again after the prefill or
+	// PREFETCH. There is one pin for each text and end: to pin again can make it last longer, never
+	// shorter, and one UNPIN ends it.
 	HintPin HintAction = 3
-	// Ends the pin that ends at `end`: that is where `tokens` of the pin's result said.
+	// Ends a pin. If the pin was clipped, its end is at `tokens` of its result.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. It uses only free and evictable
@@ -339,8 +342,10 @@ const (
 	// As SHARE; blocks of the range get the retention LOW once all are written.
 	HintDemote HintAction = 7
 	// Removes blocks from memory, from `end` back to `first`, as far as nothing uses or continues
-	// them. Of an open session: all from `first` on, when it is closed, unless they are trimmed
-	// before. Stores keep what they have.
+	// them. Of an open session: when it is closed, all from the lowest `first` of its drops on,
+	// whatever `end` is; a trim to there or before cancels it. They do not go to the store. But a
+	// suspended session has passed on what it had: blocks that are being written stay then. Stores
+	// keep what they have.
 	HintDrop HintAction = 8
 )
 
@@ -353,11 +358,11 @@ const (
 	HintAccepted HintOutcome = 1
 	// Done for fewer tokens than asked; the reason says why.
 	HintClipped HintOutcome = 2
-	// It will be done: it is queued, or waits for the end of the session.
+	// It is queued, or waits for the end of the session.
 	HintDeferred HintOutcome = 3
 	// Not done; the reason says why.
 	HintRejected HintOutcome = 4
-	// Nothing of the range is cached, or there is no such pin.
+	// Nothing of the range is cached, no full block lies in it, or there is no such pin.
 	HintMissing HintOutcome = 5
 )
 
@@ -370,7 +375,8 @@ const (
 	HintNoReason HintReason = 0
 	// The rest is not cached.
 	HintNotCached HintReason = 1
-	// max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue.
+	// PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
+	// DEMOTE: half of queue_blocks wait to be written.
 	HintLimit HintReason = 2
 	// The quota of the salt; pins may take half of it.
 	HintQuota HintReason = 3
@@ -380,8 +386,8 @@ const (
 	HintNoStore HintReason = 5
 	// The store failed, and is not asked for a while.
 	HintStoreDown HintReason = 6
-	// The session does not use the prefix index.
-	HintNotShared HintReason = 7
+	// The session does not use the prefix index (PKV_PREFIX_OFF).
+	HintNoIndex HintReason = 7
 )
 
 // StreamKind: Where the bytes of a file come from or go to.

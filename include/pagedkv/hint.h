@@ -30,10 +30,11 @@ extern "C" {
 /** What to do with the blocks of a range. */
 typedef enum pkv_hint_action PKV_ENUM {
   /**
-   * Evicts them later or earlier than others, as `retention` says. Of a text: those that are cached
-   * now, and for a duration only later. Of a session: what it leaves behind; the duration begins
-   * then. Of several ranges the later hint wins, and the whole session ([0, 0) without a duration)
-   * replaces all. A shared block has the highest retention of all its sessions.
+   * Evicts them later or earlier than others, as `retention` says. Of a text: the blocks that are
+   * cached now; with a duration, only until it is over, and only later, not earlier. Of a session:
+   * the blocks that it leaves when it ends, and the duration begins then. Of several ranges the
+   * later hint wins, and the whole session ([0, 0) without a duration) replaces all. A shared block
+   * has the highest retention of all its sessions.
    */
   PKV_HINT_RETAIN = 1,
   /**
@@ -44,11 +45,13 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_RETURN = 2,
   /**
-   * Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a step
-   * needs the blocks. A text end has one pin: to pin it again makes it last longer.
+   * Keeps what is in memory before `end`, used or not, until the duration is over, UNPIN, or a step
+   * needs the blocks. What is cached later is not pinned: pin again after the prefill or PREFETCH.
+   * There is one pin for each text and end: to pin again can make it last longer, never shorter,
+   * and one UNPIN ends it.
    */
   PKV_HINT_PIN = 3,
-  /** Ends the pin that ends at `end`: that is where `tokens` of the pin's result said. */
+  /** Ends a pin. If the pin was clipped, its end is at `tokens` of its result. */
   PKV_HINT_UNPIN = 4,
   /**
    * Reads blocks that are in the store, but not in memory, into the prefix index, with the given
@@ -63,8 +66,10 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_DEMOTE = 7,
   /**
    * Removes blocks from memory, from `end` back to `first`, as far as nothing uses or continues
-   * them. Of an open session: all from `first` on, when it is closed, unless they are trimmed
-   * before. Stores keep what they have.
+   * them. Of an open session: when it is closed, all from the lowest `first` of its drops on,
+   * whatever `end` is; a trim to there or before cancels it. They do not go to the store. But a
+   * suspended session has passed on what it had: blocks that are being written stay then. Stores
+   * keep what they have.
    */
   PKV_HINT_DROP = 8
 } pkv_hint_action;
@@ -73,22 +78,26 @@ typedef enum pkv_hint_action PKV_ENUM {
 typedef enum pkv_hint_outcome PKV_ENUM {
   PKV_HINT_ACCEPTED = 1, /**< Done. */
   PKV_HINT_CLIPPED = 2,  /**< Done for fewer tokens than asked; the reason says why. */
-  PKV_HINT_DEFERRED = 3, /**< It will be done: it is queued, or waits for the end of the session. */
+  PKV_HINT_DEFERRED = 3, /**< It is queued, or waits for the end of the session. */
   PKV_HINT_REJECTED = 4, /**< Not done; the reason says why. */
-  PKV_HINT_MISSING = 5   /**< Nothing of the range is cached, or there is no such pin. */
+  /** Nothing of the range is cached, no full block lies in it, or there is no such pin. */
+  PKV_HINT_MISSING = 5
 } pkv_hint_outcome;
 
 /** Why a hint was not done, or not for all tokens. */
 typedef enum pkv_hint_reason PKV_ENUM {
   PKV_HINT_NO_REASON = 0,  /**< It was done for all. */
   PKV_HINT_NOT_CACHED = 1, /**< The rest is not cached. */
-  /** max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue. */
+  /**
+   * PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
+   * DEMOTE: half of queue_blocks wait to be written.
+   */
   PKV_HINT_LIMIT = 2,
   PKV_HINT_QUOTA = 3,      /**< The quota of the salt; pins may take half of it. */
   PKV_HINT_IN_USE = 4,     /**< Sessions, pins, a store or longer texts need the rest. */
   PKV_HINT_NO_STORE = 5,   /**< The cache has no store. */
   PKV_HINT_STORE_DOWN = 6, /**< The store failed, and is not asked for a while. */
-  PKV_HINT_NOT_SHARED = 7  /**< The session does not use the prefix index. */
+  PKV_HINT_NO_INDEX = 7    /**< The session does not use the prefix index (PKV_PREFIX_OFF). */
 } pkv_hint_reason;
 
 /** Pass it as duration_ms of RETURN to mean that the text will not continue. */
@@ -96,13 +105,19 @@ typedef enum pkv_hint_reason PKV_ENUM {
 
 /** A hint. */
 typedef struct pkv_hint {
-  uint32_t struct_size;    /**< Must be sizeof(pkv_hint). */
-  pkv_hint_action action;  /**< What to do. */
-  uint64_t first;          /**< Where the range begins, in tokens. */
-  uint64_t end;            /**< Where it ends; 0: nowhere, so that it grows with its session. */
+  uint32_t struct_size;   /**< Must be sizeof(pkv_hint). */
+  pkv_hint_action action; /**< What to do. */
+  uint64_t first;         /**< Where the range begins, in tokens. */
+  /** Where it ends; 0: at the end of the text. RETAIN of a session is then about later tokens, too.
+   */
+  uint64_t end;
   pkv_retention retention; /**< For RETAIN and PREFETCH. Default NORMAL. */
   uint32_t reserved;       /**< 0. */
-  uint64_t duration_ms;    /**< For how long; 0: without an end. */
+  /**
+   * RETAIN and PIN: for how long. PREFETCH: how long it may wait before it begins. 0: without a
+   * limit. RETURN: in how long. Others ignore it.
+   */
+  uint64_t duration_ms;
 } pkv_hint;
 
 /** The result of a hint. */
@@ -111,7 +126,11 @@ typedef struct pkv_hint_result {
   pkv_hint_outcome outcome; /**< What came of it. */
   pkv_hint_reason reason;   /**< Why it was not done, or not for all tokens. */
   uint32_t reserved;        /**< 0. */
-  uint64_t tokens;          /**< How many tokens of the range it was or will be done for. */
+  /**
+   * The tokens for which it was or will be done, in full blocks: those in the range, or for PIN,
+   * UNPIN, PREFETCH, SHARE and DEMOTE all before `end`. RETURN: all of the session.
+   */
+  uint64_t tokens;
 } pkv_hint_result;
 
 /**
@@ -135,7 +154,8 @@ PKV_API pkv_status pkv_hint_text(pkv_cache cache, const void* salt, size_t salt_
 /**
  * Gives a hint about a session. RETAIN, RETURN and DROP are kept until it is closed, and inherited
  * by forks and snapshots. All others are about its tokens as a text, up to the first without a
- * known id; of a suspended session, about the remembered ones.
+ * known id; of a suspended session, about the remembered ones. An `end` after the last of them
+ * means the last.
  *
  * @param      session  The session.
  * @param[in]  hint     The hint.

@@ -85,7 +85,7 @@ TEST_F(HintTest, ARangeOfASessionHasARetentionOfItsOwn) {
     expect_done(64, hint(session, PKV_HINT_RETAIN, {.first = 32, .retention = PKV_RETENTION_LOW}));
     const pkv_hint high{.end = 32, .retention = PKV_RETENTION_HIGH, .duration_ms = 50};
     set_time(10);
-    expect_done(96, hint(session, PKV_HINT_RETAIN, high));
+    expect_done(32, hint(session, PKV_HINT_RETAIN, high));
     set_time(1000);  // the duration begins when the session ends
   }
   serve(text(2, 32));
@@ -199,7 +199,7 @@ TEST_F(HintTest, ASessionDropsWhenItIsClosed) {
   make(32);
   const Text whole = text(1, 96);
   Session session = open(cache_);
-  extend(session, whole);
+  extend(session, whole + text(2, 15));  // no full block more
   expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 64,
          hint(session, PKV_HINT_DROP, {.first = 32, .end = 64}));
   EXPECT_EQ(96u, probe(whole));
@@ -210,6 +210,13 @@ TEST_F(HintTest, ASessionDropsWhenItIsClosed) {
   EXPECT_EQ(96u, length);
   session.close();
   EXPECT_EQ(32u, probe(whole));
+
+  Session suspended = open(cache_);
+  extend(suspended, whole);
+  hint(suspended, PKV_HINT_DROP, {.first = 33});
+  CHECK(pkv_session_suspend(suspended));
+  suspended.close();
+  EXPECT_EQ(48u, probe(whole));
 
   Session trimmed = open(cache_);
   extend(trimmed, whole);
@@ -228,7 +235,7 @@ TEST_F(HintTest, WithoutAnIndexOrAStore) {
     expect(PKV_HINT_REJECTED, PKV_HINT_NO_STORE, 0, hint(cache_, action, text(1, 32)));
   Session off = open_salted("", PKV_PREFIX_OFF);
   for (int action = PKV_HINT_RETAIN; action <= PKV_HINT_DROP; action++)
-    expect(PKV_HINT_REJECTED, PKV_HINT_NOT_SHARED, 0,
+    expect(PKV_HINT_REJECTED, PKV_HINT_NO_INDEX, 0,
            hint(off, static_cast<pkv_hint_action>(action)));
   const Cache plain = create(config_of({}, 8));
   const Session session = open(plain);

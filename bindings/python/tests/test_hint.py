@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_told(cache: pagedkv.Cache) -> None:
         rejected = cache.hint(action, [1] * 16)
         assert rejected == pagedkv.HintResult(HintOutcome.REJECTED, HintReason.NO_STORE, 0)
     with cache.open_session(prefix_use="off") as session:
-        assert session.hint("retain").reason == HintReason.NOT_SHARED
+        assert session.hint("retain").reason == HintReason.NO_INDEX
 
 
 def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:

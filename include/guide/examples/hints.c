@@ -4,9 +4,13 @@
 static const char* const OUTCOMES[] = {"?",        "accepted", "clipped",
                                        "deferred", "rejected", "missing"};
 
+static const char* const REASONS[] = {
+    "",         ", not cached", ", a limit",         ", the quota",
+    ", in use", ", no store",   ", the store fails", ", no index"};
+
 static void tell(const char* what, const pkv_hint_result* result) {
-  printf("%-27s %-8s %3llu tokens\n", what, OUTCOMES[result->outcome],
-         (unsigned long long)result->tokens);
+  printf("%-27s %-8s %3llu tokens%s\n", what, OUTCOMES[result->outcome],
+         (unsigned long long)result->tokens, REASONS[result->reason]);
 }
 
 /* [text] */

@@ -123,30 +123,44 @@ class TextHint {
   const uint32_t blocks_, first_;
 };
 
-// Sets what a session leaves behind.
-pkv_hint_result retain_later(Session& session, const Hint& hint) {
-  const uint32_t size = session.cache().config().block_size;
-  const auto block = [](uint64_t position) {
-    return static_cast<uint32_t>(std::min<uint64_t>(position, UINT32_MAX));
-  };
-  prefix::Index::Hold& hold = session.hold();
-  if (hint.first == 0 && hint.end == 0 && hint.duration_ms == 0) {
-    hold.retain(hint.retention);
-  } else if (!hold.retain({block(hint.first / size + (hint.first % size != 0)),
-                           hint.end == 0 ? UINT32_MAX : block(hint.end / size), hint.retention,
-                           hint.duration_ms})) {
-    return rejected(PKV_HINT_LIMIT);
-  }
-  return result_of(PKV_HINT_ACCEPTED, session.total() - std::min(session.total(), hint.first));
-}
+// A hint about what a session leaves behind, in its full blocks [first, last).
+class LaterHint {
+ public:
+  LaterHint(Session& session, const Hint& hint)
+      : session_(session),
+        size_(session.cache().config().block_size),
+        hint_(hint),
+        first_(block(hint.first / size_ + (hint.first % size_ != 0))),
+        last_(hint.end == 0 ? UINT32_MAX : block(hint.end / size_)) {}
 
-// Lets a session drop what it has from the beginning of the range on, when it is closed.
-pkv_hint_result drop_later(Session& session, const Hint& hint) {
-  const uint32_t size = session.cache().config().block_size;
-  const uint64_t first = hint.first / size + (hint.first % size != 0);
-  session.hold().drop_later(static_cast<uint32_t>(std::min<uint64_t>(first, UINT32_MAX - 1)));
-  return result_of(PKV_HINT_DEFERRED, session.total() - std::min(session.total(), hint.first));
-}
+  pkv_hint_result retain() const {
+    prefix::Index::Hold& hold = session_.hold();
+    if (hint_.first == 0 && hint_.end == 0 && hint_.duration_ms == 0)
+      hold.retain(hint_.retention);
+    else if (!hold.retain({first_, last_, hint_.retention, hint_.duration_ms}))
+      return rejected(PKV_HINT_LIMIT);
+    return result_of(PKV_HINT_ACCEPTED, tokens(last_));
+  }
+  pkv_hint_result drop() const {
+    session_.hold().drop_later(std::min(first_, UINT32_MAX - 1));
+    return result_of(PKV_HINT_DEFERRED, tokens(UINT32_MAX));
+  }
+
+ private:
+  static uint32_t block(uint64_t position) {
+    return static_cast<uint32_t>(std::min<uint64_t>(position, UINT32_MAX));
+  }
+  // Returns how many tokens the session has in the blocks [first, last).
+  uint64_t tokens(uint32_t last) const {
+    const uint64_t end = std::min<uint64_t>(session_.total() / size_, last);
+    return (end - std::min<uint64_t>(first_, end)) * size_;
+  }
+
+  Session& session_;
+  const uint32_t size_;  // of a block
+  const Hint& hint_;
+  const uint32_t first_, last_;
+};
 
 // Returns the ids of a session that can be in the prefix index.
 std::vector<int32_t> known_tokens(const Session& session) {
@@ -172,23 +186,23 @@ pkv_hint_result apply_hint(Cache& cache, std::string_view salt, prefix::Tokens t
 }
 
 pkv_hint_result apply_hint(Session& session, const Hint& hint) {
-  if (!session.hold()) return rejected(PKV_HINT_NOT_SHARED);
+  if (!session.hold()) return rejected(PKV_HINT_NO_INDEX);
   switch (hint.action) {
     case PKV_HINT_RETURN:
       session.hold().set_hint(prefix::hint_of(hint.duration_ms));
       return result_of(PKV_HINT_ACCEPTED, session.total());
     case PKV_HINT_RETAIN: {
-      const pkv_hint_result result = retain_later(session, hint);
+      const pkv_hint_result result = LaterHint(session, hint).retain();
       // It left what it had when it was suspended.
       if (result.outcome == PKV_HINT_ACCEPTED && session.suspended())
         apply_to_tokens(session, hint);
       return result;
     }
     case PKV_HINT_DROP:
-      if (!session.suspended()) return drop_later(session, hint);
+      if (!session.suspended()) return LaterHint(session, hint).drop();
       break;
     case PKV_HINT_DEMOTE:
-      retain_later(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0});
+      LaterHint(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0}).retain();
       break;
     default:
       break;

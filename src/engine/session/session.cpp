@@ -31,7 +31,10 @@ Session::Session(Content content, const Attributes& attributes)
 }
 
 Session::~Session() {
-  pass_on(true);
+  if (suspended_)
+    drop_remembered();
+  else
+    pass_on(true);
   cache().counters().tokens -= length();
 }
 
@@ -135,6 +138,20 @@ void Session::pass_on(bool closing) noexcept {
   publish(true);
   if (closing) content_.hold().withdraw_dropped();
   write_to_store();
+}
+
+// Drops what a hint said from the prefix index. The session is suspended and has nothing itself.
+void Session::drop_remembered() noexcept {
+  const uint32_t from = content_.hold().hints().drop_from;
+  if (from == prefix::Use::no_block) return;
+  const size_t block_size = cache().config().block_size;
+  const prefix::Tokens remembered(remembered_tokens_);
+  const size_t known = known_prefix_length(remembered) / block_size * block_size;
+  try {
+    cache().prefix()->drop(content_.hold().salt(), remembered.first(known), from);
+  } catch (const std::bad_alloc&) {
+    // The blocks stay in the index until they are evicted.
+  }
 }
 
 void Session::suspend() noexcept {

@@ -140,6 +140,7 @@ class Session {
   void clear() noexcept;
   void forget_computed() noexcept;
   void pass_on(bool closing) noexcept;
+  void drop_remembered() noexcept;
   void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
   void write_to_store() noexcept;

@@ -335,10 +335,11 @@ class HintAction(enum.IntEnum):
     """What to do with the blocks of a range."""
 
     RETAIN = 1
-    """Evicts them later or earlier than others, as `retention` says. Of a text: those that are
-    cached now, and for a duration only later. Of a session: what it leaves behind; the duration
-    begins then. Of several ranges the later hint wins, and the whole session ([0, 0) without a
-    duration) replaces all. A shared block has the highest retention of all its sessions.
+    """Evicts them later or earlier than others, as `retention` says. Of a text: the blocks that are
+    cached now; with a duration, only until it is over, and only later, not earlier. Of a session:
+    the blocks that it leaves when it ends, and the duration begins then. Of several ranges the
+    later hint wins, and the whole session ([0, 0) without a duration) replaces all. A shared block
+    has the highest retention of all its sessions.
     """
     RETURN = 2
     """Only of a session: a later one will probably begin with its tokens in about duration_ms, for
@@ -347,11 +348,13 @@ class HintAction(enum.IntEnum):
     a wrong hint costs little. Other policies ignore it. Forks and snapshots inherit it.
     """
     PIN = 3
-    """Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a step
-    needs the blocks. A text end has one pin: to pin it again makes it last longer.
+    """Keeps what is in memory before `end`, used or not, until the duration is over, UNPIN, or a
+    step needs the blocks. What is cached later is not pinned: pin again after the prefill or
+    PREFETCH. There is one pin for each text and end: to pin again can make it last longer, never
+    shorter, and one UNPIN ends it.
     """
     UNPIN = 4
-    """Ends the pin that ends at `end`: that is where `tokens` of the pin's result said."""
+    """Ends a pin. If the pin was clipped, its end is at `tokens` of its result."""
     PREFETCH = 5
     """Reads blocks that are in the store, but not in memory, into the prefix index, with the given
     retention; a later match finds those that have arrived. It uses only free and evictable blocks.
@@ -364,8 +367,10 @@ class HintAction(enum.IntEnum):
     """As SHARE; blocks of the range get the retention LOW once all are written."""
     DROP = 8
     """Removes blocks from memory, from `end` back to `first`, as far as nothing uses or continues
-    them. Of an open session: all from `first` on, when it is closed, unless they are trimmed
-    before. Stores keep what they have.
+    them. Of an open session: when it is closed, all from the lowest `first` of its drops on,
+    whatever `end` is; a trim to there or before cancels it. They do not go to the store. But a
+    suspended session has passed on what it had: blocks that are being written stay then. Stores
+    keep what they have.
     """
 
 
@@ -377,11 +382,11 @@ class HintOutcome(enum.IntEnum):
     CLIPPED = 2
     """Done for fewer tokens than asked; the reason says why."""
     DEFERRED = 3
-    """It will be done: it is queued, or waits for the end of the session."""
+    """It is queued, or waits for the end of the session."""
     REJECTED = 4
     """Not done; the reason says why."""
     MISSING = 5
-    """Nothing of the range is cached, or there is no such pin."""
+    """Nothing of the range is cached, no full block lies in it, or there is no such pin."""
 
 
 class HintReason(enum.IntEnum):
@@ -392,7 +397,9 @@ class HintReason(enum.IntEnum):
     NOT_CACHED = 1
     """The rest is not cached."""
     LIMIT = 2
-    """max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue."""
+    """PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
+    DEMOTE: half of queue_blocks wait to be written.
+    """
     QUOTA = 3
     """The quota of the salt; pins may take half of it."""
     IN_USE = 4
@@ -401,8 +408,8 @@ class HintReason(enum.IntEnum):
     """The cache has no store."""
     STORE_DOWN = 6
     """The store failed, and is not asked for a while."""
-    NOT_SHARED = 7
-    """The session does not use the prefix index."""
+    NO_INDEX = 7
+    """The session does not use the prefix index (PKV_PREFIX_OFF)."""
 
 
 class StreamKind(enum.IntEnum):

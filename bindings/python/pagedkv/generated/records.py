@@ -246,7 +246,9 @@ class HintResult:
     reason: raw.HintReason
     """Why it was not done, or not for all tokens."""
     tokens: int
-    """How many tokens of the range it was or will be done for."""
+    """The tokens for which it was or will be done, in full blocks: those in the range, or for PIN,
+    UNPIN, PREFETCH, SHARE and DEMOTE all before `end`. RETURN: all of the session.
+    """
 
 
 @dataclasses.dataclass(frozen=True)

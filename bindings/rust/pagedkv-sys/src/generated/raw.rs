@@ -331,11 +331,11 @@ c_enum! {
 c_enum! {
     /// What to do with the blocks of a range.
     pkv_hint_action {
-        /// Evicts them later or earlier than others, as `retention` says. Of a text: those that are
-        /// cached now, and for a duration only later. Of a session: what it leaves behind; the
-        /// duration begins then. Of several ranges the later hint wins, and the whole session (\[0,
-        /// 0) without a duration) replaces all. A shared block has the highest retention of all its
-        /// sessions.
+        /// Evicts them later or earlier than others, as `retention` says. Of a text: the blocks
+        /// that are cached now; with a duration, only until it is over, and only later, not
+        /// earlier. Of a session: the blocks that it leaves when it ends, and the duration begins
+        /// then. Of several ranges the later hint wins, and the whole session (\[0, 0) without a
+        /// duration) replaces all. A shared block has the highest retention of all its sessions.
         RETAIN = 1,
         /// Only of a session: a later one will probably begin with its tokens in about duration_ms,
         /// for example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy
@@ -343,10 +343,12 @@ c_enum! {
         /// of two) really return, so a wrong hint costs little. Other policies ignore it. Forks and
         /// snapshots inherit it.
         RETURN = 2,
-        /// Keeps what is cached before `end`, used or not, until the duration is over, UNPIN, or a
-        /// step needs the blocks. A text end has one pin: to pin it again makes it last longer.
+        /// Keeps what is in memory before `end`, used or not, until the duration is over, UNPIN, or
+        /// a step needs the blocks. What is cached later is not pinned: pin again after the prefill
+        /// or PREFETCH. There is one pin for each text and end: to pin again can make it last
+        /// longer, never shorter, and one UNPIN ends it.
         PIN = 3,
-        /// Ends the pin that ends at `end`: that is where `tokens` of the pin's result said.
+        /// Ends a pin. If the pin was clipped, its end is at `tokens` of its result.
         UNPIN = 4,
         /// Reads blocks that are in the store, but not in memory, into the prefix index, with the
         /// given retention; a later match finds those that have arrived. It uses only free and
@@ -359,8 +361,10 @@ c_enum! {
         /// As SHARE; blocks of the range get the retention LOW once all are written.
         DEMOTE = 7,
         /// Removes blocks from memory, from `end` back to `first`, as far as nothing uses or
-        /// continues them. Of an open session: all from `first` on, when it is closed, unless they
-        /// are trimmed before. Stores keep what they have.
+        /// continues them. Of an open session: when it is closed, all from the lowest `first` of
+        /// its drops on, whatever `end` is; a trim to there or before cancels it. They do not go to
+        /// the store. But a suspended session has passed on what it had: blocks that are being
+        /// written stay then. Stores keep what they have.
         DROP = 8,
     }
 }
@@ -372,11 +376,11 @@ c_enum! {
         ACCEPTED = 1,
         /// Done for fewer tokens than asked; the reason says why.
         CLIPPED = 2,
-        /// It will be done: it is queued, or waits for the end of the session.
+        /// It is queued, or waits for the end of the session.
         DEFERRED = 3,
         /// Not done; the reason says why.
         REJECTED = 4,
-        /// Nothing of the range is cached, or there is no such pin.
+        /// Nothing of the range is cached, no full block lies in it, or there is no such pin.
         MISSING = 5,
     }
 }
@@ -388,7 +392,8 @@ c_enum! {
         NO_REASON = 0,
         /// The rest is not cached.
         NOT_CACHED = 1,
-        /// max_pinned_blocks, 64 ranges of a session, 64 prefetches, or half of the store's queue.
+        /// PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE
+        /// and DEMOTE: half of queue_blocks wait to be written.
         LIMIT = 2,
         /// The quota of the salt; pins may take half of it.
         QUOTA = 3,
@@ -398,8 +403,8 @@ c_enum! {
         NO_STORE = 5,
         /// The store failed, and is not asked for a while.
         STORE_DOWN = 6,
-        /// The session does not use the prefix index.
-        NOT_SHARED = 7,
+        /// The session does not use the prefix index (PKV_PREFIX_OFF).
+        NO_INDEX = 7,
     }
 }
 
@@ -836,7 +841,8 @@ c_struct! {
         reason: pkv_hint_reason,
         /// 0.
         reserved: u32,
-        /// How many tokens of the range it was or will be done for.
+        /// The tokens for which it was or will be done, in full blocks: those in the range, or for
+        /// PIN, UNPIN, PREFETCH, SHARE and DEMOTE all before `end`. RETURN: all of the session.
         tokens: u64,
     }
 }
