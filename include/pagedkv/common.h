@@ -261,7 +261,7 @@ typedef struct pkv_block_io {
    */
   int32_t (*read)(void* user, uint32_t group, size_t n, const uint32_t* blocks,
                   const uint32_t* tokens, void* to);
-  /** Copies memory, [n][block_bytes], to blocks. Returns 0 or a negative errno. */
+  /** Copies memory, [n][block_bytes], to whole blocks. Returns 0 or a negative errno. */
   int32_t (*write)(void* user, uint32_t group, size_t n, const uint32_t* blocks, const void* from);
 } pkv_block_io;
 

@@ -19,8 +19,8 @@
  *
  * Of groups with block_bytes, block_io copies up to a sixteenth of the blocks at once (or one
  * block) in each of the two threads. No step waits for that, either; but blocks that are being
- * copied are in use (moving_blocks of pkv_cache_stats), so a step may be short of them. A copy that
- * fails costs hits, and is counted and logged.
+ * copied are in use (moving_blocks of pkv_cache_stats), so a step may be short of them: try again
+ * later if no session is left to suspend. A copy that fails costs hits, and is counted and logged.
  */
 #ifndef PAGEDKV_STORE_H
 #define PAGEDKV_STORE_H

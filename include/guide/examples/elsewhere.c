@@ -43,7 +43,11 @@ static pkv_cache create(device* d, const char* path) {
   const pkv_directory_config directory = {.struct_size = sizeof directory, .path = path};
   pkv_store store;
   check(pkv_store_open_directory(&directory, &store));
-  const pkv_store_config tier = {.struct_size = sizeof tier, .store = &store, .wait_ms = 1000};
+  const pkv_store_config tier = {.struct_size = sizeof tier,
+                                 .store = &store,
+                                 .wait_ms = 1000,
+                                 .fingerprint = "toy 1: keys, values",
+                                 .fingerprint_size = 19};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &group,
@@ -64,7 +68,7 @@ static float serve(device* d, pkv_cache cache, size_t n, const int32_t* tokens) 
   pkv_session session;
   uint64_t matched;
   check(pkv_session_open(cache, NULL, &session));
-  check(pkv_session_match_prefix(session, n, tokens, &matched));
+  check(pkv_session_match_prefix(session, n - 1, tokens, &matched)); /* the last output is needed */
   const uint32_t rest = (uint32_t)(n - matched);
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &rest, &batch));
