@@ -1,6 +1,8 @@
 package pagedkv_test
 
 import (
+	"time"
+
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
@@ -91,6 +93,23 @@ var actions = map[string]func(*player, object){
 		}
 	},
 	"victims": (*player).victims,
+	"hint":    (*player).hint,
+	"clock": func(p *player, o object) {
+		now := time.Duration(number(o, "now_ms")) * time.Millisecond
+		p.status(o, p.cache.Prefix().SetHintClock(now))
+	},
+	"flush": func(p *player, o object) {
+		queued, err := p.cache.Store().Flush(time.Minute)
+		if p.status(o, err) {
+			p.equal("queued", queued, 0)
+		}
+	},
+	"wait": func(p *player, o object) {
+		cached, err := p.cache.Store().Wait("", spans(o["tokens"]), time.Minute)
+		if p.status(o, err) {
+			p.equal("cached", cached, o["cached"])
+		}
+	},
 	"snapshot": func(p *player, o object) {
 		frozen, err := p.session(o).Snapshot()
 		if p.status(o, err) {
@@ -158,6 +177,27 @@ func (p *player) read(o object) {
 	}
 }
 
+func (p *player) hint(o object) {
+	var hint pagedkv.Hint
+	for name, value := range o["hint"].(map[string]any) {
+		if name == "duration_ms" {
+			hint.Duration = time.Duration(value.(float64)) * time.Millisecond
+		} else {
+			p.fill(&hint, object{name: value})
+		}
+	}
+	var result pagedkv.HintResult
+	var err error
+	if o["session"] != nil {
+		result, err = p.session(o).Hint(hint)
+	} else {
+		result, err = p.cache.Prefix().Hint(text(o, "salt"), spans(o["tokens"]), hint)
+	}
+	if p.status(o, err) {
+		p.fields(o, result)
+	}
+}
+
 func (p *player) victims(o object) {
 	var steps []pagedkv.Step
 	for _, entry := range o["sessions"].([]any) {
@@ -214,6 +254,9 @@ func (p *player) step(o object) {
 		p.fill(params, given)
 	}
 	outs, err := p.layersOf(batch, all, params)
+	if err == nil && p.device != nil {
+		err = p.device.compute(batch, all)
+	}
 	if err == nil {
 		if text(o, "end") == "abort" {
 			err = batch.Abort()
@@ -221,8 +264,13 @@ func (p *player) step(o object) {
 			err = batch.Commit(ids)
 		}
 	}
-	if !p.status(o, err) || outs == nil {
+	if !p.status(o, err) {
 		return
+	}
+	for _, s := range steps {
+		if p.device != nil {
+			p.compareDevice(s.Session)
+		}
 	}
 	wanted, _ := o["out"].([]any)
 	for _, entry := range wanted {

@@ -78,6 +78,7 @@ type player struct {
 	tolerance float64
 	sessions  map[string]*pagedkv.Session
 	snapshots map[string]*pagedkv.Snapshot
+	device    *device // nil if no group has block_bytes
 }
 
 // fill sets the fields of a Go struct from an object with C's names.
@@ -118,7 +119,18 @@ func (p *player) configure(given object) {
 		p.config.Prefix = &pagedkv.PrefixConfig{}
 		p.fill(p.config.Prefix, prefix)
 	}
+	if _, there := given["store"]; there {
+		delete(given, "store")
+		p.config.Store = &pagedkv.StoreConfig{Directory: filepath.Join(p.t.TempDir(), "store")}
+	}
 	p.fill(&p.config, given)
+	if p.config.Groups[0].BlockBytes != 0 {
+		p.device = &device{}
+		for range p.config.Groups {
+			p.device.slots = append(p.device.slots, make([]uint64, p.config.Blocks*slotsPerBlock))
+		}
+		p.config.BlockIO = p.device
+	}
 	p.layers = make([]pagedkv.LayerGroup, 64)
 	next := 0
 	for _, group := range p.config.Groups {
@@ -173,10 +185,15 @@ func (p *player) fields(step object, figures any) {
 	p.t.Helper()
 	for name, want := range step["fields"].(map[string]any) {
 		got := field(p.t, reflect.ValueOf(figures), name)
-		if got.Kind() == reflect.Bool {
-			p.equal(name, got.Bool(), want.(float64) != 0)
-		} else {
-			p.equal(name, got, int64(want.(float64)))
+		switch value := want.(type) {
+		case string:
+			p.equal(name, got.Int(), p.enums[value])
+		case float64:
+			if got.Kind() == reflect.Bool {
+				p.equal(name, got.Bool(), value != 0)
+			} else {
+				p.equal(name, got, int64(value))
+			}
 		}
 	}
 }

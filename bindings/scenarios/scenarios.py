@@ -10,6 +10,7 @@ def model(**more):
 
 
 MODEL = model()
+A, TEXT = {"session": "a"}, {"tokens": [[1, 0, 48]]}
 
 
 def step(*sessions, **more):
@@ -23,6 +24,12 @@ def step(*sessions, **more):
 
 def do(what, session=None, **more):
     return {"do": what, **({"session": session} if session else {}), **more}
+
+
+def hint(action, what, outcome, reason, tokens, **bounds):
+    """what: {"session": ...} or {"tokens": ...}; what comes of it are names without PKV_HINT_."""
+    fields = {"outcome": f"PKV_HINT_{outcome}", "reason": f"PKV_HINT_{reason}", "tokens": tokens}
+    return do("hint", **what, hint={"action": f"PKV_HINT_{action}", **bounds}, fields=fields)
 
 
 def scenario(name, about, config, *steps):
@@ -463,6 +470,68 @@ SCENARIOS = [
         step(("b", [2, 0, 5])),
         do("table", "b", group=0, count=2, gone=0, shares=["a", 1]),
         do("stats", fields={"used_blocks": 4, "copied_blocks": 1}),
+        do("validate"),
+    ),
+    scenario(
+        "hints",
+        "A session hints at what it leaves behind; texts are pinned for a time, and dropped.",
+        MODEL | {"blocks": 8, "prefix": {"max_pinned_blocks": 2}},
+        do("clock", now_ms=10**9),
+        do("open", "a"),
+        step(("a", [1, 0, 48])),
+        hint("RETURN", A, "ACCEPTED", "NO_REASON", 48, duration_ms=20000),
+        hint("RETAIN", A, "ACCEPTED", "NO_REASON", 16, end=16, retention="PKV_RETENTION_HIGH"),
+        hint("DROP", A, "DEFERRED", "NO_REASON", 16, first=32),
+        do("close", "a"),
+        do("stats", fields={"used_blocks": 2, "evictable_blocks": 2}),
+        hint("PIN", TEXT, "CLIPPED", "NOT_CACHED", 32, duration_ms=5000),
+        hint("PIN", {"salt": "other", **TEXT}, "MISSING", "NOT_CACHED", 0),
+        hint("DROP", TEXT, "REJECTED", "IN_USE", 0),
+        do("prefix_clear", all=True),
+        do("stats", fields={"used_blocks": 2, "evictable_blocks": 0}),
+        do("open", "b"),
+        step(("b", [2, 0, 16])),
+        hint("PIN", {"session": "b"}, "REJECTED", "LIMIT", 0),
+        do("clock", now_ms=10**9 + 5000),
+        hint("UNPIN", TEXT, "MISSING", "NOT_CACHED", 0, end=32),
+        hint("SHARE", TEXT, "REJECTED", "NO_STORE", 0),
+        hint("DROP", TEXT, "ACCEPTED", "NO_REASON", 16, first=16),
+        do("stats", fields={"used_blocks": 2}),
+        do("hint", **TEXT, hint={"action": "PKV_HINT_RETURN"}, status="PKV_INVALID_ARGUMENT"),
+        do("hint", **TEXT, hint={"action": "PKV_HINT_PIN", "end": 49}, status="PKV_OUT_OF_RANGE"),
+        do("clock", now_ms=10**9, status="PKV_INVALID_ARGUMENT"),
+        do("validate"),
+    ),
+    scenario(
+        "blocks elsewhere",
+        "Another text takes the blocks of an ended one on the device; the store brings them back.",
+        {
+            "groups": [{"layers": 1, "block_bytes": 128}]
+            + [{"layers": 1, "block_bytes": 128, "window": 20}],
+            "storage": "PKV_STORAGE_NONE",
+            "blocks": 5,
+            "prefix": {},
+            "store": {},
+        },
+        do("open", "a"),
+        step(("a", [1, 0, 40])),
+        do("fork", "a", into="b"),
+        step(("a", [1, 40, 8]), ("b", [3, 0, 1])),
+        do("close", "b"),
+        do("flush"),
+        do("close", "a"),
+        do("flush"),
+        do("open", "c"),
+        step(("c", [2, 0, 80])),
+        do("close", "c"),
+        do("flush"),
+        do("open", "d"),
+        do("match", "d", tokens=TEXT["tokens"], matched=0),
+        hint("PREFETCH", TEXT, "DEFERRED", "NO_REASON", 48),
+        do("wait", **TEXT, cached=48),
+        do("match", "d", tokens=TEXT["tokens"], matched=48),
+        step(("d", [1, 48, 1])),
+        do("stats", fields={"moving_blocks": 0, "failed_copies": 0}),
         do("validate"),
     ),
 ]

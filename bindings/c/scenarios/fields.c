@@ -62,6 +62,12 @@ void* field_of(void* in, const char* type, const char* name) {
 
 static bool is_wide(const cJSON* field) { return number_of(field, "size") == sizeof(uint64_t); }
 
+uint64_t value_of(const cJSON* item) {
+  const int64_t value =
+      cJSON_IsString(item) ? enum_of(item->valuestring) : (int64_t)item->valuedouble;
+  return (uint64_t)value;
+}
+
 void set_field(void* to, const char* type, const cJSON* item) {
   const cJSON* field = find_field(type, item->string);
   void* place = field_of(to, type, item->string);
@@ -70,8 +76,7 @@ void set_field(void* to, const char* type, const cJSON* item) {
   else if (is_wide(field))
     *(uint64_t*)place = (uint64_t)item->valuedouble;
   else
-    *(int32_t*)place =
-        cJSON_IsString(item) ? enum_of(item->valuestring) : (int32_t)(int64_t)item->valuedouble;
+    *(int32_t*)place = (int32_t)value_of(item);
 }
 
 void set_fields(void* to, const char* type, const cJSON* object) {

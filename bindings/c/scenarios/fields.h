@@ -25,9 +25,11 @@ double element_of(const cJSON* array, int i);
 void fields_open(const cJSON* description);
 
 /* Sets a field of a struct of this type to a JSON number, or to the enum that is named like
- * "PKV_BF16". These end the program if there is no such field or enum, so that none is ignored. */
+ * "PKV_BF16", or returns these. They end the program if there is no such field or enum, so that
+ * none is ignored. */
 void set_field(void* to, const char* type, const cJSON* item);
 void set_fields(void* to, const char* type, const cJSON* object);
+uint64_t value_of(const cJSON* item);
 uint64_t field_value(const void* from, const char* type, const char* name);
 
 /* The address of a field. */

@@ -98,6 +98,76 @@ static void compare_outputs(player* p, const pass* f, const cJSON* expected) {
   }
 }
 
+/* ---- Groups with block_bytes ---- */
+
+static pkv_status compute_group(player* p, pkv_batch batch, uint32_t group, size_t n,
+                                const uint64_t* histories) {
+  uint64_t* slots = p->device.slots[group];
+  uint32_t from[MAX_SESSIONS], to[MAX_SESSIONS];
+  int64_t mapping[MAX_TOKENS];
+  size_t count;
+  pkv_status status = p->lib->batch_get_block_copies(batch, group, MAX_SESSIONS, from, to, &count);
+  if (status != PKV_OK) return status;
+  for (size_t i = 0; i < count; i++)
+    memcpy(slots + (size_t)to[i] * DEVICE_BLOCK, slots + (size_t)from[i] * DEVICE_BLOCK,
+           DEVICE_BLOCK * sizeof *slots);
+  status = p->lib->batch_get_slot_mapping(batch, group, MAX_TOKENS, mapping, &count);
+  for (size_t i = 0; status == PKV_OK && i < n; i++) slots[mapping[i]] = histories[i];
+  return status;
+}
+
+/* Copies blocks and writes the histories of a batch's `n` new tokens, as kernels would. */
+static pkv_status compute_on_device(player* p, pkv_batch batch, size_t n,
+                                    const uint64_t* histories) {
+  pkv_status status = PKV_OK;
+  for (uint32_t group = 0; group < p->config.cache.group_count && status == PKV_OK; group++)
+    status = compute_group(p, batch, group, n, histories);
+  return status;
+}
+
+static pkv_status compare_group(player* p, pkv_session session, uint32_t group, uint64_t length,
+                                const uint64_t* histories) {
+  uint32_t table[MAX_TOKENS];
+  size_t count;
+  char what[64];
+  const pkv_status status =
+      p->lib->session_get_block_table(session, group, MAX_TOKENS, table, &count);
+  for (uint64_t i = 0; status == PKV_OK && i < length; i++) {
+    if (table[i / DEVICE_BLOCK] == PKV_NO_BLOCK) continue;
+    snprintf(what, sizeof what, "history of position %llu in group %u", (unsigned long long)i,
+             group);
+    player_expect(p, what,
+                  (long long)p->device
+                      .slots[group][table[i / DEVICE_BLOCK] * DEVICE_BLOCK + i % DEVICE_BLOCK],
+                  (long long)histories[i]);
+  }
+  return status;
+}
+
+/* Compares the slots of a session with its tokens. */
+static pkv_status compare_device(player* p, pkv_session session) {
+  int32_t tokens[MAX_TOKENS];
+  uint64_t histories[MAX_TOKENS], length, history = 0;
+  pkv_status status = p->lib->session_get_length(session, &length);
+  if (status == PKV_OK) status = p->lib->session_get_tokens(session, 0, length, tokens);
+  if (status != PKV_OK) return status;
+  for (uint64_t i = 0; i < length; i++)
+    histories[i] = history = scenario_history(history, tokens[i]);
+  for (uint32_t group = 0; group < p->config.cache.group_count && status == PKV_OK; group++)
+    status = compare_group(p, session, group, length, histories);
+  return status;
+}
+
+/* ---- A pass ---- */
+
+static pkv_status compare_results(player* p, const pass* f, const cJSON* expected) {
+  pkv_status status = PKV_OK;
+  compare_outputs(p, f, expected);
+  for (size_t i = 0; i < f->count && p->config.cache.block_io != NULL && status == PKV_OK; i++)
+    status = compare_device(p, f->sessions[i]);
+  return status;
+}
+
 static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
   const cJSON *entry, *end = item_of(step, "end");
   pkv_batch batch;
@@ -109,11 +179,12 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
   status = p->lib->batch_begin(p->cache, f->count, f->sessions, f->new_tokens, &batch);
   if (status != PKV_OK) return status;
   const uint32_t layers = p->config.cache.storage == PKV_STORAGE_NONE ? 0 : p->config.layers;
+  if (p->config.cache.block_io != NULL) status = compute_on_device(p, batch, f->rows, f->histories);
   for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)
     status = run_layer(p, f, batch, layer);
   if (status == PKV_OK && end == NULL) {
     status = p->lib->batch_commit(batch, f->rows, f->tokens);
-    if (status == PKV_OK) return compare_outputs(p, f, item_of(step, "out")), PKV_OK;
+    if (status == PKV_OK) return compare_results(p, f, item_of(step, "out"));
   }
   const pkv_status aborted = p->lib->batch_abort(batch);
   if (status == PKV_OK) compare_outputs(p, f, item_of(step, "out"));

@@ -1,8 +1,8 @@
 /* pkv-scenarios: plays bindings/scenarios/scenarios.json through the library, which is opened at
  * run time. README.md there says what each step means.
  *
- * usage: pkv-scenarios FILE      exits with 1 and prints each difference if a step does not give
- * the expected result
+ * usage: pkv-scenarios FILE API.JSON FOLDER      exits with 1 and prints each difference if a step
+ * does not give the expected result. Stores are made in the folder, which must be empty.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,9 +21,9 @@ static cJSON* read_json(const char* path) {
 }
 
 /* False if a step differs; the output names it. */
-static bool play(const pkv_dl* lib, const cJSON* scenario) {
+static bool play(const pkv_dl* lib, const cJSON* scenario, const char* folder) {
   const char* name = text_of(scenario, "name");
-  player* p = player_new(lib, scenario);
+  player* p = player_new(lib, scenario, folder);
   const cJSON* step;
   bool same = true;
   int number = 0;
@@ -40,14 +40,14 @@ static bool play(const pkv_dl* lib, const cJSON* scenario) {
 
 int main(int argc, char** argv) {
   pkv_dl lib;
-  if (argc != 3) die(EXIT_BAD_OPTION, "usage: pkv-scenarios FILE API.JSON");
+  if (argc != 4) die(EXIT_BAD_OPTION, "usage: pkv-scenarios FILE API.JSON FOLDER");
   pkv_dl_open(&lib, NULL);
   cJSON *document = read_json(argv[1]), *description = read_json(argv[2]);
   fields_open(description);
   const cJSON* scenario;
   int passed = 0, failed = 0;
   cJSON_ArrayForEach(scenario, item_of(document, "scenarios")) {
-    const bool same = play(&lib, scenario);
+    const bool same = play(&lib, scenario, argv[3]);
     passed += same;
     failed += !same;
   }

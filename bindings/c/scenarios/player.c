@@ -47,6 +47,19 @@ static void read_groups(scenario_config* config, const cJSON* json) {
   }
 }
 
+/* A store in a new directory, which is named after the scenario. */
+static void open_store(const pkv_dl* lib, scenario_config* config, const char* folder,
+                       const char* name) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  const pkv_directory_config directory = {.struct_size = sizeof directory, .path = path};
+  if (lib->store_open_directory(&directory, &config->store) != PKV_OK)
+    die(EXIT_BAD_INPUT, "the store: %s", lib->last_error());
+  config->tier.struct_size = sizeof config->tier;
+  config->tier.store = &config->store;
+  config->cache.store = &config->tier;
+}
+
 static void read_config(scenario_config* config, const cJSON* json) {
   const cJSON* item;
   config->cache.struct_size = sizeof config->cache;
@@ -58,7 +71,7 @@ static void read_config(scenario_config* config, const cJSON* json) {
       config->prefix.struct_size = sizeof config->prefix;
       set_fields(&config->prefix, "pkv_prefix_config", item);
       config->cache.prefix = &config->prefix;
-    } else {
+    } else if (strcmp(item->string, "store") != 0) {
       set_field(&config->cache, "pkv_cache_config", item);
     }
   }
@@ -66,11 +79,17 @@ static void read_config(scenario_config* config, const cJSON* json) {
 
 /* ---- The player ---- */
 
-player* player_new(const pkv_dl* lib, const cJSON* scenario) {
+player* player_new(const pkv_dl* lib, const cJSON* scenario, const char* folder) {
   player* p = new_array(1, sizeof *p);
   p->lib = lib;
   p->tolerance = real_of(scenario, "tolerance");
   read_config(&p->config, item_of(scenario, "config"));
+  if (item_of(item_of(scenario, "config"), "store") != NULL)
+    open_store(lib, &p->config, folder, text_of(scenario, "name"));
+  if (p->config.groups[0].block_bytes != 0) {
+    p->config.block_io = device_block_io(&p->device);
+    p->config.cache.block_io = &p->config.block_io;
+  }
   if (lib->cache_create(&p->config.cache, &p->cache) != PKV_OK)
     die(EXIT_BAD_INPUT, "the cache: %s", lib->last_error());
   return p;

@@ -5,9 +5,10 @@
 #include <stdbool.h>
 
 #include "../common/pkv_dl.h"
+#include "device.h"
 #include "fields.h"
 
-enum { MAX_GROUPS = 4, MAX_LAYERS = 8 };
+enum { MAX_GROUPS = DEVICE_GROUPS, MAX_LAYERS = 8 };
 
 typedef struct layer_shape {
   size_t query_heads, kv_heads, key_dim, value_dim;
@@ -18,6 +19,9 @@ typedef struct scenario_config {
   pkv_layer_group groups[MAX_GROUPS];
   uint32_t layer_indices[MAX_GROUPS][MAX_LAYERS];
   pkv_prefix_config prefix;
+  pkv_store store;
+  pkv_store_config tier;
+  pkv_block_io block_io;
   layer_shape shapes[MAX_LAYERS];
   uint32_t layers;
 } scenario_config;
@@ -27,6 +31,7 @@ enum { MAX_NAMES = 16, MAX_TOKENS = 256, MAX_SESSIONS = 4 };
 typedef struct player {
   const pkv_dl* lib;
   scenario_config config;
+  device device;
   pkv_cache cache;
   double tolerance;
   struct {
@@ -39,7 +44,8 @@ typedef struct player {
   char difference[512];
 } player;
 
-player* player_new(const pkv_dl* lib, const cJSON* scenario);
+/* `folder`: where a store's directory may be made. */
+player* player_new(const pkv_dl* lib, const cJSON* scenario, const char* folder);
 void player_free(player* p);
 
 /* Notes the first difference of a step; later ones change nothing. */

@@ -12,11 +12,13 @@ program, library, file, api = sys.argv[1:]
 
 
 def play(document):
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as changed:
-        json.dump(document, changed)
-        changed.flush()
+    with tempfile.TemporaryDirectory() as folder:
+        changed, stores = (os.path.join(folder, name) for name in ("changed.json", "stores"))
+        os.mkdir(stores)
+        with open(changed, "w") as to:
+            json.dump(document, to)
         result = subprocess.run(
-            [program, changed.name, api],
+            [program, changed, api, stores],
             capture_output=True,
             text=True,
             env=os.environ | {"PAGEDKV_LIBRARY": library},

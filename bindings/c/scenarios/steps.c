@@ -5,7 +5,7 @@
 #include "../common/util.h"
 #include "player.h"
 
-enum { MAX_READ = 96 * 8 * 64 };
+enum { MAX_READ = 96 * 8 * 64, LONG_MS = 60000 };
 
 /* Does a step. Returns the status of its first call that fails, and compares the results. */
 typedef pkv_status action(player* p, const cJSON* step);
@@ -17,7 +17,7 @@ static pkv_status compare(player* p, pkv_status status, const cJSON* step, const
   if (status != PKV_OK) return status;
   cJSON_ArrayForEach(item, item_of(step, "fields")) {
     const uint64_t value = field_value(found, type, item->string);
-    player_expect(p, item->string, (long long)value, (long long)item->valuedouble);
+    player_expect(p, item->string, (long long)value, (long long)value_of(item));
   }
   return PKV_OK;
 }
@@ -197,6 +197,43 @@ static pkv_status victims(player* p, const cJSON* step) {
   return PKV_OK;
 }
 
+static pkv_status hint(player* p, const cJSON* step) {
+  pkv_hint h = {.struct_size = sizeof h};
+  pkv_hint_result result = {.struct_size = sizeof result};
+  int32_t text[MAX_TOKENS];
+  const cJSON* spans = item_of(step, "tokens");
+  set_fields(&h, "pkv_hint", item_of(step, "hint"));
+  const pkv_status status =
+      spans == NULL ? p->lib->hint_session(p->session, &h, &result)
+                    : p->lib->hint_text(p->cache, text_of(step, "salt"), salt_size(step),
+                                        player_tokens(spans, text), text, &h, &result);
+  return compare(p, status, step, &result, "pkv_hint_result");
+}
+
+static pkv_status clock_is(player* p, const cJSON* step) {
+  return p->lib->hint_set_clock(p->cache, number_of(step, "now_ms"));
+}
+
+static pkv_status flush(player* p, const cJSON* step) {
+  uint64_t queued;
+  (void)step;
+  const pkv_status status = p->lib->store_flush(p->cache, LONG_MS, &queued);
+  if (status == PKV_OK) player_expect(p, "queued", (long long)queued, 0);
+  return status;
+}
+
+static pkv_status wait_for_store(player* p, const cJSON* step) {
+  int32_t text[MAX_TOKENS];
+  uint64_t cached, pending;
+  const size_t n = player_tokens(item_of(step, "tokens"), text);
+  const pkv_status status =
+      p->lib->store_wait(p->cache, NULL, 0, n, text, LONG_MS, &cached, &pending);
+  if (status != PKV_OK) return status;
+  player_expect(p, "pending", (long long)pending, 0);
+  player_expect(p, "cached", (long long)cached, (long long)number_of(step, "cached"));
+  return PKV_OK;
+}
+
 static pkv_snapshot snapshot_of(player* p, const cJSON* step) {
   return p->names[player_slot(p, text_of(step, "snapshot"))].snapshot;
 }
@@ -247,6 +284,10 @@ static action* action_of(const char* name) {
                  {"suspend", suspend},
                  {"resume", resume},
                  {"victims", victims},
+                 {"hint", hint},
+                 {"clock", clock_is},
+                 {"flush", flush},
+                 {"wait", wait_for_store},
                  {"snapshot", snapshot},
                  {"fork_snapshot", fork_snapshot},
                  {"close_snapshot", close_snapshot},

@@ -18,6 +18,7 @@ from pagedkv.generated import raw as _raw
 FILE = pathlib.Path(__file__).resolve().parents[2] / "scenarios/scenarios.json"
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 K, V, Q = 0, 1, 2
+LONG_MS = 60000
 ENUMS: dict[str, tuple[str, Any]] = {
     "dtype": ("PKV_", pagedkv.Dtype),
     "value_dtype": ("PKV_", pagedkv.Dtype),
@@ -25,6 +26,10 @@ ENUMS: dict[str, tuple[str, Any]] = {
     "layout": ("PKV_LAYOUT_", pagedkv.Layout),
     "eviction": ("PKV_EVICTION_", pagedkv.Eviction),
     "prefix_use": ("PKV_PREFIX_", pagedkv.PrefixUse),
+    "action": ("PKV_HINT_", pagedkv.HintAction),
+    "retention": ("PKV_RETENTION_", pagedkv.Retention),
+    "outcome": ("PKV_HINT_", pagedkv.HintOutcome),
+    "reason": ("PKV_HINT_", pagedkv.HintReason),
 }
 
 
@@ -60,12 +65,17 @@ def ids(spans: list[list[int]]) -> list[int]:
     ]
 
 
+def histories(text: list[int]) -> list[int]:
+    found, h = [], 0
+    for token in text:
+        h = mix((h + GOLDEN * (token + 1)) & MASK)
+        found.append(h)
+    return found
+
+
 def rows(text: list[int], new: int, kind: int, layer: int, heads: int, dim: int) -> Any:
     """Rows [new][heads][dim] of the last tokens of a text."""
-    history = [0]
-    for token in text:
-        history.append(mix((history[-1] + GOLDEN * (token + 1)) & MASK))
-    h = np.array(history[1 + len(text) - new :], np.uint64).reshape(-1, 1, 1)
+    h = np.array(histories(text)[len(text) - new :], np.uint64).reshape(-1, 1, 1)
     first = (layer * 4 + kind) * 64
     index = np.array(
         [[1 + (first + head) * 1024 + d for d in range(dim)] for head in range(heads)], np.uint64
@@ -90,13 +100,46 @@ def expect_near(what: str, got: float, expected: float, tolerance: float) -> Non
     assert off <= tolerance, sentence
 
 
+class Device(pagedkv.BlockIO):
+    """The blocks of groups with block_bytes, of which each slot has the history of its token."""
+
+    def __init__(self, groups: tuple[pagedkv.LayerGroup, ...], blocks: int) -> None:
+        self.groups = [np.zeros((blocks, group.block_bytes // 8), np.uint64) for group in groups]
+
+    def read(self, group: int, blocks: Any, tokens: Any, to: Any) -> None:
+        for row, block, count in zip(to.view(np.uint64), blocks, tokens, strict=True):
+            row[:count] = self.groups[group][block, :count]
+
+    def write(self, group: int, blocks: Any, source: Any) -> None:
+        self.groups[group][blocks] = source.view(np.uint64)
+
+    def compute(self, batch: pagedkv.Batch, new: list[int]) -> None:
+        """Writes the histories of the new tokens, as kernels would."""
+        for group, slots in enumerate(self.groups):
+            for before, after in batch.block_copies(group):
+                slots[after] = slots[before]
+            slots.reshape(-1)[batch.slot_mapping(group)] = new
+
+    def compare(self, session: pagedkv.Session) -> None:
+        expected = np.array(histories(session.tokens().tolist()), np.uint64)
+        for group, slots in enumerate(self.groups):
+            table = session.block_table(group)
+            there = np.repeat(table != pagedkv.NO_BLOCK, slots.shape[1])[: len(expected)]
+            held = slots[table % len(slots)].reshape(-1)[: len(expected)]
+            wrong = np.flatnonzero(there & (held != expected)).tolist()
+            expect(f"positions of group {group} with another history", wrong, [])
+
+
 class Player:
-    def __init__(self, scenario: dict[str, Any]) -> None:
+    def __init__(self, scenario: dict[str, Any], folder: pathlib.Path) -> None:
         described = dict(scenario["config"])
         groups = tuple(pagedkv.LayerGroup(**enums(group)) for group in described.pop("groups"))
         if "prefix" in described:
             described["prefix"] = pagedkv.PrefixConfig(**enums(described["prefix"]))
-        self.config = pagedkv.CacheConfig(**enums(described), groups=groups)
+        if "store" in described:
+            described["store"] = pagedkv.StoreConfig(pagedkv.DirectoryStore(folder / "store"))
+        self.device = Device(groups, described["blocks"]) if groups[0].block_bytes else None
+        self.config = pagedkv.CacheConfig(**enums(described), groups=groups, block_io=self.device)
         self.cache = pagedkv.Cache(self.config)
         self.tolerance: float = scenario["tolerance"]
         self.sessions: dict[str, pagedkv.Session] = {}
@@ -123,7 +166,7 @@ class Player:
 
     def fields(self, report: Any, step: dict[str, Any]) -> None:
         got = dataclasses.asdict(report)
-        expect("fields", {key: got[key] for key in step["fields"]}, step["fields"])
+        expect("fields", {key: got[key] for key in step["fields"]}, enums(step["fields"]))
 
     # Steps by name, as README.md lists them.
 
@@ -138,13 +181,19 @@ class Player:
     def do_step(self, step: dict[str, Any]) -> None:
         sessions = [self.sessions[entry["session"]] for entry in step["sessions"]]
         new = [ids(entry["tokens"]) for entry in step["sessions"]]
-        pairs = zip(sessions, new, strict=True)
-        texts = [session.tokens().tolist() + tokens for session, tokens in pairs]
+        texts = [s.tokens().tolist() + tokens for s, tokens in zip(sessions, new, strict=True)]
         layers = 0 if self.config.storage == pagedkv.Storage.NONE else self.cache.layers
         with self.cache.begin(sessions, [len(tokens) for tokens in new]) as batch:
             outputs = [self.attend(batch, layer, texts, new, step) for layer in range(layers)]
+            if self.device is not None:
+                pairs = zip(texts, new, strict=True)
+                ends = [histories(text)[len(text) - len(tokens) :] for text, tokens in pairs]
+                self.device.compute(batch, list(itertools.chain(*ends)))
             if step.get("end") != "abort":
                 batch.commit(list(itertools.chain(*new)))
+        if self.device is not None:
+            for session in sessions:
+                self.device.compare(session)
         for row, layer, head, dim, value in step.get("out", []):
             what = f"output of row {row}, layer {layer}, head {head}, dim {dim}"
             expect_near(what, float(outputs[layer][row, head, dim]), value, self.tolerance)
@@ -230,6 +279,25 @@ class Player:
         by_handle = {session.handle: name for name, session in self.sessions.items()}
         expect("victims", [by_handle[victim] for victim in victims], step["victims"])
 
+    def do_hint(self, step: dict[str, Any]) -> None:
+        bounds = enums(step["hint"])
+        if "session" in step:
+            result = self.session(step).hint(**bounds)
+        else:
+            action, tokens = bounds.pop("action"), ids(step["tokens"])
+            result = self.cache.hint(action, tokens, *self.salt(step), **bounds)
+        self.fields(result, step)
+
+    def do_clock(self, step: dict[str, Any]) -> None:
+        self.cache.set_hint_clock(step["now_ms"])
+
+    def do_flush(self, _step: dict[str, Any]) -> None:
+        expect("queued", self.cache.flush_store(timeout_ms=LONG_MS), 0)
+
+    def do_wait(self, step: dict[str, Any]) -> None:
+        cached = self.cache.wait_prefetched(ids(step["tokens"]), timeout_ms=LONG_MS)
+        expect("cached", cached, step["cached"])
+
     def do_snapshot(self, step: dict[str, Any]) -> None:
         self.snapshots[step["into"]] = self.session(step).snapshot()
 
@@ -252,9 +320,9 @@ class Player:
         self.cache.validate()
 
 
-def play(scenario: dict[str, Any]) -> None:
+def play(scenario: dict[str, Any], folder: pathlib.Path) -> None:
     """Plays all steps; an AssertionError names the one that differs, and by how much."""
-    player = Player(scenario)
+    player = Player(scenario, folder)
     with player.cache:
         for number, step in enumerate(scenario["steps"], 1):
             try:

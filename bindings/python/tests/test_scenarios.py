@@ -1,6 +1,7 @@
 """The scenarios that all bindings share."""
 
 import copy
+import pathlib
 import re
 import sys
 from typing import Any
@@ -13,8 +14,8 @@ ALL = scenarios.load()
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=[scenario["name"] for scenario in ALL])
-def test_scenario(scenario: dict[str, Any]) -> None:
-    scenarios.play(scenario)
+def test_scenario(scenario: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    scenarios.play(scenario, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +42,13 @@ def test_scenario(scenario: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_wrong_expectation_is_found(number: int, change: dict[str, Any], message: str) -> None:
+def test_a_wrong_expectation_is_found(
+    number: int, change: dict[str, Any], message: str, tmp_path: pathlib.Path
+) -> None:
     scenario = copy.deepcopy(ALL[0])
     scenario["steps"][number - 1].update(change)
     with pytest.raises(AssertionError, match=message):
-        scenarios.play(scenario)
+        scenarios.play(scenario, tmp_path)
 
 
 def test_the_file_is_what_the_reference_gives() -> None:

@@ -12,13 +12,16 @@ fn scenarios() {
         serde_json::from_str(&std::fs::read_to_string(file).expect(file)).expect(file);
     let scenarios = document["scenarios"].as_array().expect("scenarios");
     assert!(!scenarios.is_empty());
+    let folder = std::env::temp_dir().join(format!("pagedkv-scenarios-{}", std::process::id()));
     for scenario in scenarios {
-        let mut player = Player::new(scenario);
+        let mut player = Player::new(scenario, &folder);
         for (number, step) in scenario["steps"].as_array().expect("steps").iter().enumerate() {
             if let Err(difference) = player.play(step) {
                 panic!("{}, step {number} ({}): {difference}", scenario["name"], step["do"]);
             }
         }
+        drop(player);
+        let _ = std::fs::remove_dir_all(&folder); // only a store makes it
     }
 }
 

@@ -1,8 +1,11 @@
 //! Configs and parameters of scenarios, whose fields have the names of C.
+use super::device::Device;
 use pagedkv::{
-    AttentionParams, CacheConfig, Dtype, Eviction, LayerGroup, Layout, PrefixConfig, Storage,
+    AttentionParams, CacheConfig, Dtype, Eviction, Hint, HintAction, LayerGroup, Layout,
+    PrefixConfig, Retention, Storage,
 };
 use serde_json::Value;
+use std::time::Duration;
 
 pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
@@ -45,7 +48,7 @@ fn groups(config: &Value) -> &[Value] {
 
 pub fn shapes(config: &Value) -> Vec<Shape> {
     let mut shapes = Vec::new();
-    for group in groups(config) {
+    for group in groups(config).iter().filter(|group| group.get("block_bytes").is_none()) {
         let field = |name: &str| number(&group[name]);
         let value_dim = group.get("value_dim").map_or(field("key_dim"), number);
         let (query_heads, kv_heads, key_dim) =
@@ -61,12 +64,16 @@ pub fn shapes(config: &Value) -> Vec<Shape> {
 }
 
 fn layer_group(fields: &Value) -> LayerGroup {
-    let model =
-        ["layers", "query_heads", "kv_heads", "key_dim"].map(|name| number(&fields[name]) as u32);
-    let mut group = LayerGroup::new(model[0], model[1], model[2], model[3]);
+    let field = |name: &str| fields.get(name).map_or(0, number);
+    let [layers, query_heads, kv_heads, key_dim] =
+        ["layers", "query_heads", "kv_heads", "key_dim"].map(|name| field(name) as u32);
+    let mut group = match field("block_bytes") {
+        0 => LayerGroup::new(layers, query_heads, kv_heads, key_dim),
+        block_bytes => LayerGroup::elsewhere(layers, block_bytes),
+    };
     for (name, value) in fields.as_object().expect("a group") {
         group = match name.as_str() {
-            "layers" | "query_heads" | "kv_heads" | "key_dim" => group,
+            "layers" | "query_heads" | "kv_heads" | "key_dim" | "block_bytes" => group,
             "layer_indices" => group.layer_indices(
                 layers_of(fields).into_iter().map(|layer| layer as u32).collect::<Vec<_>>(),
             ),
@@ -94,11 +101,18 @@ fn prefix_config(fields: &Value) -> PrefixConfig {
     )
 }
 
+/// The blocks of groups with `block_bytes`, if there are such groups.
+pub fn device(config: &Value) -> Option<Device> {
+    groups(config)[0].get("block_bytes")?;
+    Some(Device::new(groups(config).len(), number(&config["blocks"]) as usize))
+}
+
+/// Without a store, whose directory is the caller's.
 pub fn cache_config(fields: &Value) -> CacheConfig {
     let mut config = CacheConfig::with_groups(groups(fields).iter().map(layer_group));
     for (name, value) in fields.as_object().expect("a config") {
         config = match name.as_str() {
-            "groups" => config,
+            "groups" | "store" => config,
             "storage" => config.storage(named(value, Storage)),
             "layout" => config.layout(named(value, Layout)),
             "block_size" => config.block_size(number(value) as u32),
@@ -109,6 +123,21 @@ pub fn cache_config(fields: &Value) -> CacheConfig {
         };
     }
     config
+}
+
+pub fn hint(fields: &Value) -> Hint {
+    let bound = |name: &str| fields.get(name).map_or(0, number);
+    let mut hint = Hint::new(named(&fields["action"], HintAction));
+    for name in fields.as_object().expect("a hint").keys() {
+        hint = match name.as_str() {
+            "action" => hint,
+            "first" | "end" => hint.range(bound("first")..bound("end")),
+            "retention" => hint.retention(named(&fields[name], Retention)),
+            "duration_ms" => hint.duration(Duration::from_millis(bound(name))),
+            _ => panic!("{name} of a hint"),
+        };
+    }
+    hint
 }
 
 pub fn floats(params: &Value, name: &str) -> Option<Vec<f32>> {

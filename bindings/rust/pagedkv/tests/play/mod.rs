@@ -1,16 +1,22 @@
 //! Plays the steps of a scenario.
 mod config;
+mod device;
 mod raw;
 pub mod rows;
 
 use config::{attention_params, floats, named, number, Shape};
+use device::Device;
 use pagedkv::{
-    Batch, Cache, Error, PrefixUse, Salt, Session, SessionConfig, Snapshot, Status, Storage,
-    NO_BLOCK,
+    Batch, Cache, Error, HintOutcome, HintReason, PrefixUse, Salt, Session, SessionConfig,
+    Snapshot, Status, Storage, StoreConfig, NO_BLOCK,
 };
 use rows::Kind;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
 
 /// Why a step did not go as expected.
 pub enum Trouble {
@@ -72,15 +78,26 @@ pub struct Player {
     sessions: BTreeMap<String, Session>,
     snapshots: BTreeMap<String, Snapshot>,
     closed: raw::Closed,
+    device: Option<Device>,
 }
 
 impl Player {
-    pub fn new(scenario: &Value) -> Self {
+    /// `folder`: where a store's directory is made.
+    pub fn new(scenario: &Value, folder: &Path) -> Self {
         let config = scenario["config"].clone();
+        let device = config::device(&config);
+        let mut cache = config::cache_config(&config);
+        if config.get("store").is_some() {
+            cache = cache.store(StoreConfig::directory(folder));
+        }
+        if let Some(device) = &device {
+            cache = cache.block_io(device.clone());
+        }
         Self {
             shapes: config::shapes(&config),
             tolerance: scenario["tolerance"].as_f64().expect("a tolerance"),
-            cache: Cache::new(&config::cache_config(&config)).expect("a cache"),
+            cache: Cache::new(&cache).expect("a cache"),
+            device,
             config,
             sessions: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -184,9 +201,35 @@ impl Player {
                 Ok(())
             }
             "prefix_clear" => Ok(self.cache.prefix().clear(salt(step))?),
+            "hint" => self.hint(step),
+            "clock" => {
+                let now = Duration::from_millis(number(&step["now_ms"]));
+                Ok(self.cache.set_hint_clock(now)?)
+            }
+            "flush" => same("queued", self.cache.flush_store(LONG)?, 0),
+            "wait" => {
+                let text = rows::tokens(&step["tokens"]);
+                let cached = self.cache.wait_for_store(Salt::None, &text, LONG)?;
+                same("cached", cached, number(&step["cached"]))
+            }
             "validate" => Ok(self.cache.validate()?),
             unknown => panic!("the runner has no step {unknown}"),
         }
+    }
+
+    fn hint(&mut self, step: &Value) -> Played {
+        let hint = config::hint(&step["hint"]);
+        let result = match step.get("tokens") {
+            Some(spans) => {
+                let salt = step.get("salt").map_or(Salt::None, |_| salt(step));
+                self.cache.hint(salt, &rows::tokens(spans), hint)?
+            }
+            None => self.session(step).hint(hint)?,
+        };
+        let expected = &step["fields"];
+        same("outcome", result.outcome, named(&expected["outcome"], HintOutcome))?;
+        same("reason", result.reason, named(&expected["reason"], HintReason))?;
+        same("tokens", result.tokens, number(&expected["tokens"]))
     }
 
     fn open(&mut self, step: &Value) -> Played {
@@ -235,7 +278,7 @@ impl Player {
                 compare_fields!(self.cache.stats()?, fields,
                     sessions snapshots batches blocks free_blocks used_blocks tokens filled_slots
                     copied_blocks commits aborts committed_tokens suspended_sessions suspensions
-                    evictable_blocks)
+                    evictable_blocks moving_blocks failed_copies)
             }
             _ => {
                 compare_fields!(self.cache.prefix().stats(salt(step))?, fields,
@@ -339,11 +382,18 @@ impl Player {
                 self.layer(step, layer, &texts, &mut batch)?;
             }
         }
+        if let Some(device) = &self.device {
+            let new = |(text, first): &(Vec<i32>, usize)| rows::histories(text).split_off(*first);
+            device.compute(&batch, &texts.iter().flat_map(new).collect::<Vec<_>>())?;
+        }
         match step["end"].as_str() {
             Some("abort") => batch.abort()?,
             _ => batch.commit(&new_tokens)?,
         }
-        Ok(())
+        match &self.device {
+            Some(device) => taken.iter().try_for_each(|(_, session, _)| device.compare(session)),
+            None => Ok(()),
+        }
     }
 
     fn layer(

@@ -26,6 +26,16 @@ pub fn tokens(spans: &Value) -> Vec<i32> {
     tokens
 }
 
+/// The history of each position of a text.
+pub fn histories(text: &[i32]) -> Vec<u64> {
+    let mut history = 0u64;
+    let next = |&token: &i32| {
+        history = mix(history.wrapping_add(GOLDEN.wrapping_mul(token as u64 + 1)));
+        history
+    };
+    text.iter().map(next).collect()
+}
+
 /// Rows [positions][heads][dim] of a text from position `first` to `end`.
 pub fn rows(
     text: &[i32],
@@ -36,10 +46,9 @@ pub fn rows(
     heads: u64,
     dim: u64,
 ) -> Vec<f32> {
-    let (mut history, mut found) = (0u64, Vec::new());
-    for (position, &token) in text[..end].iter().enumerate() {
-        history = mix(history.wrapping_add(GOLDEN.wrapping_mul(token as u64 + 1)));
-        for index in (0..heads * dim).filter(|_| position >= first) {
+    let mut found = Vec::new();
+    for history in &histories(&text[..end])[first..] {
+        for index in 0..heads * dim {
             let element = ((layer * 4 + kind as u64) * 64 + index / dim) * 1024 + index % dim;
             let bits = mix(history.wrapping_add(GOLDEN.wrapping_mul(1 + element))) >> 40;
             let value = (bits as f64 / (1 << 23) as f64 - 1.0) as f32;
