@@ -291,7 +291,9 @@ TEST_F(ElsewhereStore, StatesComeBackFromStoresAndFiles) {
                                           .block_io = engine.hooks()}));
   };
   const Text text = tokens(1, 70);
-  const auto mark = [&](uint64_t length) { return 1000 + static_cast<uint64_t>(text[length - 1]); };
+  const auto mark = [&](uint64_t length) {
+    return length == 0 ? 0 : 1000 + static_cast<uint64_t>(text[length - 1]);
+  };
   const auto extend = [&](const Cache& cache, EngineMemory& engine, pkv_session session,
                           uint64_t end) {
     const uint64_t from = length_of(session);
@@ -299,7 +301,7 @@ TEST_F(ElsewhereStore, StatesComeBackFromStoresAndFiles) {
                     text.begin() + static_cast<int64_t>(end));
     Batch batch = begin(cache, {session}, {static_cast<uint32_t>(rest.size())});
     engine.write(batch, 0, 1, rest);
-    engine.write_states(batch, 1, from, mark);
+    engine.write_states(batch, 1, 1, [&](size_t, uint64_t n) { return mark(from + n); });
     commit(batch, rest);
     CHECK(pkv_cache_validate(cache));
   };

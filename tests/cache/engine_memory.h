@@ -50,20 +50,24 @@ class EngineMemory {
     }
   }
 
-  // Writes the states that a step of one session keeps: the mark of state i is marks(tokens), of
-  // the tokens that it stands for. Checks the one before the step.
+  // Writes the states that a step keeps: mark(s, n) is that of session s after n of its new tokens.
+  // Checks those from before the step, with n = 0; 0 of a session without a token.
   template <class Mark>
-  void write_states(pkv_batch batch, uint32_t group, uint64_t length, const Mark& mark) {
-    uint32_t before = 0, indptr[2], tokens[64], after[64];
+  void write_states(pkv_batch batch, uint32_t group, size_t sessions, const Mark& mark) {
+    std::vector<uint32_t> before(sessions), indptr(sessions + 1), tokens(512), after(512);
     size_t count = 0;
-    CHECK(pkv_batch_get_state_blocks(batch, group, &before, indptr, std::size(after), tokens, after,
-                                     &count));
-    if (length > 0) {
-      EXPECT_EQ(mark(length), state(group, before));
-    }
-    for (size_t i = 0; i < count; i++) {
-      check_at_rest(group, after[i]);
-      slabs_[group][after[i] * block_size] = mark(length + tokens[i] + 1);
+    CHECK(pkv_batch_get_state_blocks(batch, group, before.data(), indptr.data(), after.size(),
+                                     tokens.data(), after.data(), &count));
+    for (size_t s = 0; s < sessions; s++) {
+      const uint64_t expected = mark(s, 0);
+      EXPECT_EQ(expected == 0, before[s] == PKV_NO_BLOCK);
+      if (expected != 0 && complete) {
+        EXPECT_EQ(expected, state(group, before[s])) << "the state before a step";
+      }
+      for (size_t i = indptr[s]; i < indptr[s + 1]; i++) {
+        check_at_rest(group, after[i]);
+        slabs_[group][after[i] * block_size] = mark(s, tokens[i] + 1);
+      }
     }
   }
   uint64_t state(uint32_t group, uint32_t block) const { return slabs_[group][block * block_size]; }
@@ -100,12 +104,22 @@ class EngineMemory {
     return waiting_ > 0;
   }
 
+  bool complete = true;  // false: blocks were loaded that nobody gave to the engine
+
   // What hooks return instead of working; 0: they work. From the fails_at-th call on, counting
   // both.
   std::atomic<int> result{0};
   std::atomic<uint64_t> fails_at{0};
+  // Lets all calls fail after some more that work, until work() is called.
+  void fail_after(uint64_t calls) {
+    fails_at = reads + writes + calls + 1;
+    result = -EIO;
+  }
+  void work() { result = 0, failures = 0; }
+  bool failed() const { return failures > 0; }
   // How often they were called, and with how many blocks.
   std::atomic<uint64_t> reads{0}, writes{0}, blocks_read{0}, blocks_written{0};
+  std::atomic<uint64_t> failures{0};
 
  private:
   static constexpr unsigned char end[2] = {0x5A, 0xA5};
@@ -138,8 +152,10 @@ class EngineMemory {
     return std::all_of(bytes, bytes + block_bytes, [](unsigned char b) { return b == 0; });
   }
 
-  int32_t fail_or(uint64_t call, int32_t done) const {
-    return result != 0 && call >= fails_at ? result.load() : done;
+  int32_t result_of(uint64_t call) {
+    if (result == 0 || call < fails_at) return 0;
+    failures++;
+    return result;
   }
 
   int32_t read(uint32_t group, size_t n, const uint32_t* ids, const uint32_t* tokens, void* to) {
@@ -160,7 +176,7 @@ class EngineMemory {
       std::memcpy(bytes + block_bytes - sizeof end, end, sizeof end);
       flights_[group][ids[i]].readers--;
     }
-    return fail_or(call, 0);
+    return result_of(call);
   }
 
   int32_t write(uint32_t group, size_t n, const uint32_t* ids, const void* from) {
@@ -182,7 +198,7 @@ class EngineMemory {
       std::memcpy(&slabs_[group][ids[i] * block_size], bytes, block_size * sizeof(uint64_t));
       flights_[group][ids[i]].written = false;
     }
-    return fail_or(call, 0);
+    return result_of(call);
   }
 
   std::vector<std::vector<uint64_t>> slabs_;  // by group, then slot

@@ -479,35 +479,11 @@ class PrefixPlay {
 
   void spoil() {
     if (alone_) settle();
-    const auto items = store_.items();
-    if (items.empty()) return;
-    auto [key, bytes] =
-        *std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())));
-    switch (random_.below(3)) {
-      case 0:
-        bytes.resize(random_.below(bytes.size() + 40));
-        break;
-      case 1:
-        bytes = std::next(items.begin(), static_cast<int64_t>(random_.below(items.size())))->second;
-        break;
-      default:
-        if (!bytes.empty())
-          bytes[random_.below(bytes.size())] ^= static_cast<unsigned char>(1 + random_.below(255));
-    }
-    store_.replace(key, std::move(bytes));
+    store_.spoil(random_);
   }
 
-  // Waits for the cache's own threads, so that the following operations do not depend on their
-  // progress. The reader may still add blocks for a cancelled prefetch, for which no call can wait.
-  // But it takes prefetches in turn, so waiting for a new one is waiting for all.
   void settle() {
-    if (!setup_.tier) return;
-    uint64_t queued = 99, cached = 99;
-    const Text unknown(16, -7);
-    prefetch(cache_, unknown);
-    CHECK(pkv_store_wait(cache_, nullptr, 0, unknown.size(), unknown.data(), forever, &cached,
-                         nullptr));
-    CHECK(pkv_store_flush(cache_, forever, &queued));
+    if (setup_.tier) cache_test::settle(cache_);
   }
 
   // Checks that a match of a text ends after the last block of it that the events promise.

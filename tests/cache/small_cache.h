@@ -5,7 +5,7 @@
 #include <ostream>
 #include <vector>
 
-#include "../support/cache.h"
+#include "engine_memory.h"
 
 namespace cache_test {
 
@@ -15,6 +15,7 @@ struct SmallGroup {
   uint32_t checkpoint_tokens = 0, draft_tokens = 0;
   uint64_t blocks = 0;                // 0: as many as the cache says
   std::vector<uint32_t> layers = {};  // none: the layer of the group's number
+  bool elsewhere = false;             // only the engine can read its blocks
 
   bool has_states() const { return state_bytes != 0; }
 };
@@ -28,11 +29,19 @@ struct SmallCache {
   pkv_storage storage = PKV_STORAGE_PAGED;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t watermark = 0;
+  bool tier = false;  // for plays that can put a store behind it
 
   bool has_states() const {
     return std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.has_states(); });
   }
-  bool has_rows() const { return storage != PKV_STORAGE_NONE; }
+  // Returns whether the library has the rows or states of a group, or of all.
+  bool has_rows(size_t group) const {
+    return storage != PKV_STORAGE_NONE && !groups[group].elsewhere;
+  }
+  bool has_rows() const { return storage != PKV_STORAGE_NONE && !elsewhere(); }
+  bool elsewhere() const {
+    return std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.elsewhere; });
+  }
   std::vector<uint32_t> layers_of(uint32_t group) const {
     return groups[group].layers.empty() ? std::vector{group} : groups[group].layers;
   }
@@ -40,7 +49,9 @@ struct SmallCache {
 // GoogleTest calls this.
 inline void PrintTo(const SmallCache& kind, std::ostream* out) { *out << kind.name; }
 
-inline Cache create(const SmallCache& kind, const pkv_store_config* store = nullptr) {
+// Groups that are elsewhere need an engine.
+inline Cache create(const SmallCache& kind, const pkv_store_config* store = nullptr,
+                    EngineMemory* engine = nullptr) {
   std::vector<pkv_layer_group> groups;
   for (const SmallGroup& from : kind.groups) {
     pkv_layer_group& group = groups.emplace_back(made<pkv_layer_group>());
@@ -52,7 +63,8 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.state_bytes = from.state_bytes;
     group.checkpoint_tokens = from.checkpoint_tokens;
     group.draft_tokens = from.draft_tokens;
-    if (from.has_states()) continue;
+    if (from.elsewhere) group.block_bytes = EngineMemory::block_bytes;
+    if (from.has_states() || from.elsewhere) continue;
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
@@ -64,7 +76,8 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
                                         .watermark_blocks = kind.watermark,
                                         .threads = 1,
                                         .prefix = kind.prefix ? &prefix : nullptr,
-                                        .store = store});
+                                        .store = store,
+                                        .block_io = kind.elsewhere() ? engine->hooks() : nullptr});
   if (kind.shared) {
     share_memory(config);
     for (pkv_layer_group& group : groups) group.blocks = 0;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "../store/support.h"
-#include "engine_memory.h"
 #include "small_cache.h"
 
 namespace world {
@@ -23,6 +22,16 @@ inline bool is_sparse(const SmallCache& kind) {
                      [](const SmallGroup& g) { return g.has_states() || g.window != 0; });
 }
 
+inline SmallGroup there(SmallGroup group) {
+  group.elsewhere = true;
+  return group;
+}
+inline SmallCache with_tier(SmallCache kind) {
+  kind.tier = true;
+  return kind;
+}
+
+// New kinds go to the end, so that inputs of the fuzzer keep most of their meaning.
 inline const std::vector<SmallCache>& kinds() {
   const SmallGroup full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
       states{.state_bytes = 72, .draft_tokens = 3},
@@ -30,6 +39,9 @@ inline const std::vector<SmallCache>& kinds() {
       of_layer_0{.layers = {0}}, of_layer_2{.window = 40, .layers = {2}},
       of_layers_1_and_3{
           .state_bytes = 100, .checkpoint_tokens = 48, .draft_tokens = 3, .layers = {1, 3}};
+  const SmallGroup full_there = there(full), window_there = there(window),
+                   sinks_there = there(sinks), states_there = there(states),
+                   checkpoints_there = there(checkpoints);
   static const std::vector<SmallCache> all = {
       {"full", {full}, 40},
       {"window", {window}, 24},
@@ -49,9 +61,31 @@ inline const std::vector<SmallCache>& kinds() {
       {"contiguous", {full, sinks}, 40, false, false, PKV_STORAGE_CONTIGUOUS},
       {"interleaved", {of_layer_0, of_layer_2, of_layers_1_and_3}, 44},
       {"checkpoints_without_index", {of_layer_0, of_layers_1_and_3, of_layer_2}, 28, false},
+      {"elsewhere", {full_there, window_there}, 40, true, false, PKV_STORAGE_NONE},
+      {"elsewhere_states", {window_there, states_there}, 28, true, false, PKV_STORAGE_NONE},
+      {"elsewhere_shared", {full_there, checkpoints_there}, 32, true, true, PKV_STORAGE_NONE},
+      {"elsewhere_without_index", {sinks_there, states_there}, 40, false, false, PKV_STORAGE_NONE},
+      {"mixed", {full, window_there, checkpoints_there}, 40},
+      with_tier({"tier", {full, window, checkpoints}, 40}),
+      with_tier({"elsewhere_tier",
+                 {full_there, sinks_there, checkpoints_there},
+                 44,
+                 true,
+                 false,
+                 PKV_STORAGE_NONE}),
+      with_tier({"mixed_tier", {states, full_there}, 40}),
   };
   return all;
 }
+
+// A cache, and the engine that has what the library has not.
+struct Place {
+  explicit Place(const SmallCache& kind, const pkv_store_config* store = nullptr)
+      : engine(kind.groups.size(), kind.blocks * (kind.shared ? kind.groups.size() : 1)),
+        cache(create(kind, store, &engine)) {}
+  EngineMemory engine;
+  Cache cache;
+};
 
 // ---- Texts --------------------------------------------------------------------------------------
 
@@ -146,8 +180,8 @@ inline void write_step(pkv_batch batch, const SmallCache& kind,
                        const std::vector<NewTokens>& news) {
   Text all;
   for (const NewTokens& each : news) all.insert(all.end(), each.tokens.begin(), each.tokens.end());
-  for (uint32_t g = 0; g < kind.groups.size() && kind.has_rows(); g++)
-    for (const uint32_t layer : kind.layers_of(g)) {
+  for (uint32_t g = 0; g < kind.groups.size(); g++)
+    for (const uint32_t layer : kind.has_rows(g) ? kind.layers_of(g) : std::vector<uint32_t>()) {
       if (kind.groups[g].has_states()) {
         write_states(batch, g, layer, news, kind.groups[g].state_bytes);
         continue;

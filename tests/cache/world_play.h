@@ -28,32 +28,29 @@ class WorldPlay : WorldSessions {
     SCOPED_TRACE(operation.name);
     try {
       (this->*operation.run)();
-      CHECK(pkv_cache_validate(cache_));
-      if (talks_.empty()) return;
-      const Talk& talk = pick();
-      check(talk);
-      check_engine(talk);
+      settle();
+      CHECK(pkv_cache_validate(cache()));
+      if (!talks_.empty()) check(pick());
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
     }
   }
 
   void finish() {
-    for (const Talk& talk : talks_) {
-      check(talk);
-      check_engine(talk);
-    }
+    for (const Talk& talk : talks_) check(talk);
     talks_.clear();
     frozen_.clear();
-    CHECK(pkv_cache_validate(cache_));
-    if (kind_.prefix) CHECK(pkv_hint_set_clock(cache_, UINT64_MAX));
-    if (kind_.prefix) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
-    EXPECT_EQ(0u, stats_of(cache_).used_blocks);
+    settle();
+    CHECK(pkv_cache_validate(cache()));
+    if (kind_.prefix) CHECK(pkv_hint_set_clock(cache(), UINT64_MAX));
+    if (kind_.prefix) CHECK(pkv_prefix_clear(cache(), nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(0u, stats_of(cache()).used_blocks);
   }
 
   bool spent() const { return random_.spent(); }
   uint64_t matched() const { return matched_; }
   uint64_t trimmed() const { return trimmed_; }
+  uint64_t fetched() const { return fetched_; }
 
  private:
   struct Operation {
@@ -85,6 +82,8 @@ class WorldPlay : WorldSessions {
         {"save", 8, &WorldPlay::save_and_load},
         {"load here", 2, &WorldPlay::load_here},
         {"restart", 3, &WorldPlay::restart},
+        {"fetch", 10, &WorldPlay::fetch},
+        {"spoil", 2, &WorldPlay::spoil},
     };
     return all;
   }
@@ -129,18 +128,41 @@ class WorldPlay : WorldSessions {
       saved.talks.push_back(&frozen.talk);
       saved.held.emplace_back();
     }
+    if (fails()) save_in_vain(items, saved.config);
     saved.under_pressure = random_.chance(20);
     saved.bytes = saved.under_pressure ? save_under_pressure(items, saved.config)
-                                       : store::save(cache_, items, &saved.config);
+                                       : store::save(cache(), items, &saved.config);
     return saved;
+  }
+
+  // Draws whether the device fails now.
+  bool fails() { return kind_.elsewhere() && random_.chance(20); }
+
+  // A call fails if the device failed in it, and not in a thread of the store.
+  void check_device(const Place& place, pkv_status status) const {
+    EXPECT_TRUE(place.engine.failed() == (status == PKV_IO) ||
+                (kind_.tier && place.engine.failed()))
+        << pkv_status_name(status);
+  }
+
+  // Saves with a device that fails, if it is called often enough.
+  void save_in_vain(const std::vector<pkv_file_item>& items, const pkv_file_config& config) {
+    here_->engine.fail_after(random_.below(4));
+    store::Bytes bytes(1 << 18);
+    const pkv_stream to = store::buffer(bytes);
+    const pkv_status status =
+        pkv_file_save(cache(), items.size(), items.data(), &config, &to, nullptr);
+    if (status != PKV_IO) cache_test::check(status, "save");
+    check_device(*here_, status);
+    here_->engine.work();
   }
 
   // Saves while another thread takes all evictable blocks, and gives them back at the end.
   store::Bytes save_under_pressure(const std::vector<pkv_file_item>& items,
                                    const pkv_file_config& config) {
     std::vector<Session> sessions;
-    return store::save_meanwhile(cache_, items, &config, [&] {
-      std::thread([&] { reserve_all(cache_, sessions); }).join();
+    return store::save_meanwhile(cache(), items, &config, [&] {
+      std::thread([&] { reserve_all(cache(), sessions); }).join();
     });
   }
 
@@ -163,12 +185,23 @@ class WorldPlay : WorldSessions {
   }
 
   // Loads a file into a cache that may be too small for it. Returns false if it is.
-  static bool load(pkv_cache cache, const Saved& saved, std::vector<Talk>& loaded) {
+  bool load(Place& place, const Saved& saved, std::vector<Talk>& loaded) {
     std::vector<pkv_session> sessions(saved.talks.size());
     size_t count = 0;
     const pkv_stream from = store::buffer(saved.bytes);
-    const pkv_status status = pkv_file_load(cache, &saved.config, &from, sessions.size(),
-                                            sessions.data(), nullptr, &count);
+    const auto call = [&] {
+      return pkv_file_load(place.cache, &saved.config, &from, sessions.size(), sessions.data(),
+                           nullptr, &count);
+    };
+    if (fails()) place.engine.fail_after(random_.below(4));
+    pkv_status status = call();
+    check_device(place, status);
+    if (status == PKV_IO) {
+      CHECK(pkv_cache_validate(place.cache));
+      place.engine.work();
+      status = call();
+    }
+    place.engine.work();
     if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) return false;
     cache_test::check(status, "load");
     EXPECT_EQ(sessions.size(), count);
@@ -178,17 +211,18 @@ class WorldPlay : WorldSessions {
       loaded.back().suspended = talk.suspended;
       loaded.back().remembered = talk.remembered;
     }
-    CHECK(pkv_cache_validate(cache));
+    CHECK(pkv_cache_validate(place.cache));
+    place.engine.complete = kind_.elsewhere();
     return true;
   }
 
   // Checks that loaded talks hold what the saved ones did. Which other states than the last one
   // exist depends on what was saved with them.
-  void expect_same(const Saved& saved, const std::vector<Talk>& loaded) {
+  void expect_same(const Saved& saved, const std::vector<Talk>& loaded, const Place& place) {
     ASSERT_EQ(saved.talks.size(), loaded.size());
     for (size_t i = 0; i < loaded.size(); i++) {
       SCOPED_TRACE(testing::Message() << "item " << i);
-      const auto held = check(loaded[i]);
+      const auto held = check(loaded[i], place);
       for (size_t g = 0; g < saved.held[i].size(); g++)
         for (size_t b = 0; b < held[g].size(); b++)
           EXPECT_TRUE(held[g][b] == saved.held[i][g][b] || kind_.groups[g].has_states())
@@ -196,28 +230,28 @@ class WorldPlay : WorldSessions {
     }
   }
 
-  Cache create_larger() {
+  std::unique_ptr<Place> create_larger() {
     SmallCache larger = kind_;
     larger.blocks = 1024;
     if (!kind_.has_states() && !kind_.shared && random_.chance(50))
       larger.layout = kind_.layout == PKV_LAYOUT_PACKED ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
-    return create(larger);
+    return std::make_unique<Place>(larger);
   }
 
   void save_and_load() {
     const Saved saved = save();
-    const Cache other = create_larger();
+    const std::unique_ptr<Place> other = create_larger();
     std::vector<Talk> loaded;
-    ASSERT_TRUE(load(other, saved, loaded)) << pkv_last_error();
-    expect_same(saved, loaded);
+    ASSERT_TRUE(load(*other, saved, loaded)) << pkv_last_error();
+    expect_same(saved, loaded, *other);
     if (!kind_.prefix || saved.config.prefix_index == 0) return;
     for (const std::vector<int32_t>& text : past_)
       for (const char* salt : {"", "a", "b"}) {
         // A file leaves out some blocks of groups that give up single blocks.
         if (!is_sparse(kind_) && !saved.under_pressure) {
-          EXPECT_EQ(cached(cache_, salt, text), cached(other, salt, text));
+          EXPECT_EQ(cached(cache(), salt, text), cached(other->cache, salt, text));
         }
-        check_cached(other, salt, text);
+        check_cached(*other, salt, text);
       }
   }
 
@@ -229,22 +263,21 @@ class WorldPlay : WorldSessions {
   }
 
   // Checks the result of a match of a text.
-  void check_cached(pkv_cache other, const std::string& salt, const std::vector<int32_t>& text) {
+  void check_cached(const Place& other, const std::string& salt, const std::vector<int32_t>& text) {
     Talk talk;
     talk.salt = salt;
     talk.use = PKV_PREFIX_MATCH;
-    talk.session = store::open_salted(other, salt, talk.use);
+    talk.session = store::open_salted(other.cache, salt, talk.use);
     talk.dropped.resize(kind_.groups.size());
     match(talk, text);
-    check(talk);
+    check(talk, other);
   }
 
   void load_here() {
     const Saved saved = save();
     std::vector<Talk> loaded;
-    if (!load(cache_, saved, loaded)) return;
-    loaded_ = true;
-    expect_same(saved, loaded);
+    if (!load(*here_, saved, loaded)) return;
+    expect_same(saved, loaded, *here_);
     for (Talk& talk : loaded)
       if (!full()) talks_.push_back(std::move(talk));
   }
@@ -252,14 +285,14 @@ class WorldPlay : WorldSessions {
   // Continues in a new cache of the same size with the content of a file, as after a restart.
   void restart() {
     const Saved saved = save();
-    Cache other = create(kind_);
+    std::unique_ptr<Place> other = make_place();
     std::vector<Talk> loaded;
-    if (!load(other, saved, loaded)) return;
-    loaded_ = true;
-    expect_same(saved, loaded);
+    if (!load(*other, saved, loaded)) return;
+    expect_same(saved, loaded, *other);
     talks_.clear();
     frozen_.clear();
-    cache_ = std::move(other);
+    settle();
+    here_ = std::move(other);
     set_clock();
     talks_ = std::move(loaded);
     while (talks_.size() > max_talks) talks_.pop_back();

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "../support/hints.h"
+#include "../support/memory_store.h"
 #include "world_model.h"
 
 namespace world {
@@ -13,12 +15,17 @@ namespace world {
 class WorldSessions {
  protected:
   WorldSessions(const SmallCache& kind, Random random)
-      : kind_(kind),
-        random_(random),
-        cache_(create(kind)),
-        engine_(kind.groups.size(), kind.blocks) {
+      : kind_(kind), random_(random), here_(make_place()) {
     set_clock();
   }
+
+  // Makes a cache of the same kind, with the same store.
+  std::unique_ptr<Place> make_place() {
+    const pkv_store table = store_.table();
+    auto behind = made<pkv_store_config>({.store = &table});
+    return std::make_unique<Place>(kind_, kind_.tier ? &behind : nullptr);
+  }
+  pkv_cache cache() const { return here_->cache; }
 
   static constexpr size_t max_talks = 8, max_tokens = 150;
 
@@ -110,7 +117,7 @@ class WorldSessions {
     config.prefix_use = talk.use;
     config.priority = talk.priority;
     pkv_session session;
-    CHECK(pkv_session_open(cache_, &config, &session));
+    CHECK(pkv_session_open(cache(), &config, &session));
     talk.session = Session(session);
     const std::vector<int32_t> wanted = draw_text();
     match(talk, wanted);
@@ -173,7 +180,7 @@ class WorldSessions {
     }
     pkv_batch begun = nullptr;
     const pkv_status status =
-        pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), &begun);
+        pkv_batch_begin(cache(), sessions.size(), sessions.data(), counts.data(), &begun);
     if (status != PKV_OK && random_.chance(50)) {
       preempt(sessions, counts);
       return false;
@@ -187,8 +194,8 @@ class WorldSessions {
   void preempt(const std::vector<pkv_session>& sessions, const std::vector<uint32_t>& counts) {
     pkv_session victims[max_talks];
     size_t count = 0;
-    if (pkv_batch_choose_victims(cache_, sessions.size(), sessions.data(), counts.data(), max_talks,
-                                 victims, &count) != PKV_OK)
+    if (pkv_batch_choose_victims(cache(), sessions.size(), sessions.data(), counts.data(),
+                                 max_talks, victims, &count) != PKV_OK)
       return;
     for (Talk& talk : talks_)
       if (std::find(victims, victims + count, talk.session.get()) != victims + count) suspend(talk);
@@ -199,7 +206,7 @@ class WorldSessions {
     Batch batch;
     if (!begin(news, batch)) return;
     write(batch, news);
-    CHECK(pkv_cache_validate(cache_));
+    CHECK(pkv_cache_validate(cache()));
     if (random_.chance(8)) return;
     const bool told = !random_.chance(6);
     std::vector<int32_t> ids;
@@ -217,8 +224,17 @@ class WorldSessions {
     std::vector<uint64_t> marks;
     for (const NewTokens& each : news)
       for (const Token& token : each.tokens) marks.push_back(token.mark);
-    for (uint32_t g = 0; g < kind_.groups.size() && !kind_.has_rows(); g++)
-      if (!kind_.groups[g].has_states()) engine_.write(batch, g, news.size(), marks);
+    const auto state = [&](size_t s, size_t n) {
+      if (n > 0) return news[s].tokens[n - 1].mark;
+      return news[s].before->empty() ? 0 : news[s].before->back().mark;
+    };
+    for (uint32_t g = 0; g < kind_.groups.size(); g++) {
+      if (kind_.has_rows(g)) continue;
+      if (kind_.groups[g].has_states())
+        here_->engine.write_states(batch, g, news.size(), state);
+      else
+        here_->engine.write(batch, g, news.size(), marks);
+    }
   }
 
   void append(Talk& talk, const Text& more, bool told) {
@@ -400,7 +416,7 @@ class WorldSessions {
 
   // Times of hints end when pass_time() says so.
   void set_clock() {
-    if (kind_.prefix) CHECK(pkv_hint_set_clock(cache_, now_ms_));
+    if (kind_.prefix) CHECK(pkv_hint_set_clock(cache(), now_ms_));
   }
   void pass_time() {
     now_ms_ += random_.below(20);
@@ -421,17 +437,50 @@ class WorldSessions {
     if (random_.chance(50) && !talks_.empty())
       hint(talks_[random_.below(talks_.size())].session, given.action, given);
     else if (given.action != PKV_HINT_RETURN)
-      hint(cache_, given.action, text, salt, given);
+      hint(cache(), given.action, text, salt, given);
+  }
+
+  // Gets an earlier text from the store, and opens a session that may begin with it; sometimes in a
+  // new cache, as after a crash.
+  void fetch() {
+    if (!kind_.tier || past_.empty()) return;
+    if (random_.chance(30)) lose_all();
+    if (kind_.elsewhere() && random_.chance(10)) here_->engine.fail_after(random_.below(6));
+    const std::vector<int32_t>& text = past_[random_.below(past_.size())];
+    const std::string salt = random_.chance(50) ? "" : "a";
+    prefetch(cache(), text, salt);
+    if (random_.chance(10))
+      CHECK(pkv_store_cancel(cache(), salt.data(), salt.size(), text.size(), text.data()));
+    settle();
+    here_->engine.work();
+    auto stats = made<pkv_store_stats>();
+    CHECK(pkv_store_get_stats(cache(), &stats));
+    fetched_ += stats.read_items;
+    open_talk();
+  }
+  void lose_all() {
+    talks_.clear();
+    frozen_.clear();
+    settle();
+    here_ = make_place();
+    set_clock();
+  }
+  void spoil() {
+    if (kind_.tier) store_.spoil(random_);
+  }
+  void settle() {
+    if (kind_.tier) cache_test::settle(cache());
   }
 
   void clear() {
-    if (kind_.prefix) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+    if (kind_.prefix) CHECK(pkv_prefix_clear(cache(), nullptr, PKV_ALL_SALTS));
   }
 
   // ---- Comparison -----------------------------------------------------------------------------
 
   // Checks all that a session reports and holds. Returns the blocks that it holds, by group.
-  std::vector<std::vector<bool>> check(const Talk& talk) const {
+  std::vector<std::vector<bool>> check(const Talk& talk) const { return check(talk, *here_); }
+  std::vector<std::vector<bool>> check(const Talk& talk, const Place& place) const {
     std::vector<std::vector<bool>> held;
     const pkv_session_info info = info_of(talk.session);
     EXPECT_EQ(talk.text.size(), info.length);
@@ -442,32 +491,42 @@ class WorldSessions {
     for (size_t i = 0; i < info.total; i++)
       ids.push_back((i < talk.text.size() ? talk.text[i] : talk.remembered[i]).known());
     EXPECT_EQ(ids, tokens_of(talk.session, info.total));
-    for (uint32_t g = 0; g < kind_.groups.size() && kind_.has_rows(); g++) {
+    for (uint32_t g = 0; g < kind_.groups.size(); g++) {
       SCOPED_TRACE(testing::Message() << "group " << g);
-      for (const uint32_t layer : kind_.layers_of(g)) {
-        const std::vector<bool> of_layer =
-            kind_.groups[g].has_states()
-                ? check_states(talk.session, talk.text, layer, kind_.groups[g].state_bytes)
-                : check_rows(talk.session, talk.text, layer);
-        if (layer == kind_.layers_of(g)[0]) held.push_back(of_layer);
-        EXPECT_EQ(held[g], of_layer) << "layer " << layer;
-      }
+      held.push_back(kind_.has_rows(g) ? check_layers(talk, g) : check_engine(talk, g, place));
       for (size_t b = 0; b < held[g].size(); b++)
         EXPECT_TRUE(held[g][b] || !needs(talk, g, b)) << "block " << b;
     }
     return held;
   }
 
-  // Checks what the engine has of a talk of this cache, with storage NONE.
-  void check_engine(const Talk& talk) const {
-    for (uint32_t g = 0; g < kind_.groups.size() && !kind_.has_rows() && !loaded_; g++) {
-      if (kind_.groups[g].has_states()) continue;
-      const std::vector<int64_t> slots = slots_of(talk.session, talk.text.size(), g);
-      for (size_t i = 0; i < slots.size(); i++)
-        ASSERT_TRUE(slots[i] < 0 ? !needs(talk, g, i / 16)
-                                 : engine_.at(g, slots[i]) == talk.text[i].mark)
-            << "token " << i << " of group " << g;
+  // Checks what a session holds of a group. Returns its blocks.
+  std::vector<bool> check_layers(const Talk& talk, uint32_t g) const {
+    std::vector<std::vector<bool>> held;  // by layer
+    for (const uint32_t layer : kind_.layers_of(g)) {
+      held.push_back(kind_.groups[g].has_states()
+                         ? check_states(talk.session, talk.text, layer, kind_.groups[g].state_bytes)
+                         : check_rows(talk.session, talk.text, layer));
+      EXPECT_EQ(held[0], held.back()) << "layer " << layer;
     }
+    return held[0];
+  }
+
+  // The same for a group that the engine has.
+  std::vector<bool> check_engine(const Talk& talk, uint32_t g, const Place& place) const {
+    std::vector<bool> held;
+    const bool states = kind_.groups[g].has_states(), known = place.engine.complete;
+    const std::vector<uint32_t> table = block_table(talk.session, g);
+    for (size_t first = 0; first < talk.text.size(); first += 16) {
+      const size_t last = std::min(first + 16, talk.text.size());
+      const uint32_t block = first / 16 < table.size() ? table[first / 16] : PKV_NO_BLOCK;
+      held.push_back(block != PKV_NO_BLOCK);
+      for (size_t i = states ? last - 1 : first; i < last && held.back() && known; i++)
+        EXPECT_EQ(talk.text[i].mark,
+                  place.engine.at(g, int64_t{block} * 16 + (states ? 0 : i % 16)))
+            << "token " << i;
+    }
+    return held;
   }
 
   // Returns whether the next token of a talk needs what a group has of a block.
@@ -481,14 +540,14 @@ class WorldSessions {
 
   const SmallCache kind_;
   Random random_;
-  Cache cache_;
-  EngineMemory engine_;
-  bool loaded_ = false;  // a file was loaded, which has nothing of the engine's memory
+  MemoryStore store_;
+  std::unique_ptr<Place> here_;
   std::vector<Talk> talks_;
   std::vector<Frozen> frozen_;
   std::vector<std::vector<int32_t>> past_;
   uint64_t ways_ = 0, now_ms_ = 1'000'000;
   uint64_t matched_ = 0, trimmed_ = 0;  // tokens that were found, and that trims left
+  uint64_t fetched_ = 0;                // items of the store
 };
 
 }  // namespace world

@@ -8,7 +8,7 @@ namespace {
 class World : public testing::TestWithParam<SmallCache> {};
 
 TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
-  uint64_t matched = 0, trimmed = 0;
+  uint64_t matched = 0, trimmed = 0, fetched = 0;
   for (uint64_t seed = 1; seed <= 8; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     WorldPlay play(GetParam(), Random(seed));
@@ -21,9 +21,11 @@ TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
     if (HasFailure()) return;
     matched += play.matched();
     trimmed += play.trimmed();
+    fetched += play.fetched();
   }
   EXPECT_EQ(GetParam().prefix, matched > 0);
   EXPECT_GT(trimmed, 0u);
+  EXPECT_EQ(GetParam().tier, fetched > 0);
 }
 
 // The states that a session shares with the index are saved with it, but the session does not keep

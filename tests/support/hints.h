@@ -37,4 +37,17 @@ inline void prefetch(pkv_cache cache, std::span<const int32_t> tokens, std::stri
   hint(cache, PKV_HINT_PREFETCH, tokens, salt);
 }
 
+// Waits for the threads of a store, so that the following calls do not depend on their progress.
+// The reader may still add blocks for a cancelled prefetch, for which no call can wait. But it
+// takes prefetches in turn, so waiting for a new one is waiting for all.
+inline void settle(pkv_cache cache) {
+  constexpr uint32_t forever = 60000;  // milliseconds
+  uint64_t queued = 99, cached = 99;
+  const std::vector<int32_t> unknown(16, -7);
+  prefetch(cache, unknown);
+  CHECK(
+      pkv_store_wait(cache, nullptr, 0, unknown.size(), unknown.data(), forever, &cached, nullptr));
+  CHECK(pkv_store_flush(cache, forever, &queued));
+}
+
 }  // namespace cache_test

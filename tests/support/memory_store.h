@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -53,6 +54,28 @@ class MemoryStore {
   void replace(const std::string& key, std::vector<unsigned char> value) {
     const std::lock_guard lock(mutex_);
     items_[key] = std::move(value);
+  }
+  // Changes an item: its size, its bytes, or one byte.
+  template <class Random>
+  void spoil(Random& random) {
+    const auto all = items();
+    if (all.empty()) return;
+    const auto any = [&] {
+      return std::next(all.begin(), static_cast<int64_t>(random.below(all.size())));
+    };
+    auto [key, bytes] = *any();
+    switch (random.below(3)) {
+      case 0:
+        bytes.resize(random.below(bytes.size() + 40));
+        break;
+      case 1:
+        bytes = any()->second;
+        break;
+      default:
+        if (!bytes.empty())
+          bytes[random.below(bytes.size())] ^= static_cast<unsigned char>(1 + random.below(255));
+    }
+    replace(key, std::move(bytes));
   }
   void lose(const std::string& key) {
     const std::lock_guard lock(mutex_);
