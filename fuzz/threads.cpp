@@ -1,9 +1,11 @@
-// The operations of `sessions` from two or three threads in one cache, each with its own sessions
-// and some shared snapshots. The only effect of other threads on a thread's model is that blocks
-// may be short. The last byte of a record names its thread.
+// The operations of `sessions` or of `prefix` from two or three threads in one cache, each with its
+// own sessions, and for `sessions` some shared snapshots. The only effect of other threads on a
+// thread's model is that blocks may be short, and that texts may be cached. The last byte of a
+// record names its thread.
 #include <thread>
 
 #include "../tests/cache/play.h"
+#include "../tests/cache/prefix_play.h"
 #include "records.h"
 #include "target.h"
 
@@ -36,37 +38,40 @@ void make_common(cache_test::StagedCache& world, cache_test::Stage& stage) {
   }
 }
 
-void live(cache_test::Stage& stage, const std::vector<Source>& records) {
-  for (const Source& record : records) {
-    cache_test::operate(stage, record);
-    stage.compare();
-  }
-}
+// The operations of each thread.
+using Records = std::vector<std::vector<cache_test::Random>>;
 
-}  // namespace
-
-FUZZ_TARGET(const uint8_t* data, size_t size) {
-  Source source(data, size), header = source.part(header_bytes);
-  const cache_test::Setup& setup = cache_test::setups[header.below(std::size(cache_test::setups))];
-  cache_test::StagedCache world(setup, header.chance(80));
-  const size_t count = header.between(2, most_threads);
-  const bool destroys_open = header.chance(50);
-
-  std::vector<std::vector<Source>> records(count);
+Records records_of(const uint8_t* data, size_t size, size_t count) {
+  Records records(count);
   for (size_t at = header_bytes; at + record_bytes <= size; at += record_bytes) {
     auto& own = records[data[at + record_bytes - 1] % count];
     if (own.size() < most_operations) own.emplace_back(data + at, record_bytes - 1);
   }
+  return records;
+}
+
+// Calls run(i) for each thread, on all of them at once.
+template <class Run>
+void on_threads(size_t count, const Run& run) {
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < count; i++) threads.emplace_back([&, i] { run(i); });
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+void play_sessions(cache_test::StagedCache& world, const Records& records, bool destroys_open) {
   std::vector<std::unique_ptr<cache_test::Stage>> stages;
-  for (uint32_t i = 0; i < count; i++)
+  for (uint32_t i = 0; i < records.size(); i++)
     stages.push_back(std::make_unique<cache_test::Stage>(world, 1 + i * 1000000));
   make_common(world, *stages[0]);
 
   world.alone = false;
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < count; i++) threads.emplace_back([&, i] { live(*stages[i], records[i]); });
-  live(*stages[0], records[0]);
-  for (std::thread& thread : threads) thread.join();
+  on_threads(records.size(), [&](size_t i) {
+    for (const Source& record : records[i]) {
+      cache_test::operate(*stages[i], record);
+      stages[i]->compare();
+    }
+  });
   world.alone = true;
 
   CHECK(pkv_cache_validate(world.cache));
@@ -88,4 +93,33 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   if (!destroys_open) cache_test::check_empty(world);
   cache_test::destroy(world);
   for (const auto& stage : stages) stage->check_dead();
+}
+
+void play_prefixes(const cache_test::PrefixSetup& setup, const Records& records) {
+  cache_test::PrefixWorld world(setup);
+  on_threads(records.size(), [&](size_t i) {
+    cache_test::PrefixPlay play(world, cache_test::Random(1), false);
+    for (const cache_test::Random& record : records[i]) {
+      play.operate(record);
+      play.compare();
+    }
+    play.finish();
+  });
+  CHECK(pkv_cache_validate(world.cache));
+  CHECK(pkv_prefix_clear(world.cache, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(0u, cache_test::stats_of(world.cache).used_blocks);
+}
+
+}  // namespace
+
+FUZZ_TARGET(const uint8_t* data, size_t size) {
+  using cache_test::setups, cache_test::prefix_setups;
+  Source source(data, size), header = source.part(header_bytes);
+  const size_t choice = header.below(std::size(setups) + std::size(prefix_setups));
+  const bool hooks = header.chance(80);
+  const Records records = records_of(data, size, header.between(2, most_threads));
+  if (choice >= std::size(setups))
+    return play_prefixes(prefix_setups[choice - std::size(setups)], records);
+  cache_test::StagedCache world(setups[choice], hooks);
+  play_sessions(world, records, header.chance(50));
 }

@@ -117,6 +117,13 @@ class EngineMemory {
   }
   void work() { result = 0, failures = 0; }
   bool failed() const { return failures > 0; }
+  // While one lives, no call on its thread fails: those of a save or a load.
+  struct Reliable {
+    Reliable() { reliable_++; }
+    ~Reliable() { reliable_--; }
+    Reliable(const Reliable&) = delete;
+    Reliable& operator=(const Reliable&) = delete;
+  };
   // How often they were called, and with how many blocks.
   std::atomic<uint64_t> reads{0}, writes{0}, blocks_read{0}, blocks_written{0};
   std::atomic<uint64_t> failures{0};
@@ -153,7 +160,7 @@ class EngineMemory {
   }
 
   int32_t result_of(uint64_t call) {
-    if (result == 0 || call < fails_at) return 0;
+    if (result == 0 || call < fails_at || reliable_ > 0) return 0;
     failures++;
     return result;
   }
@@ -201,6 +208,7 @@ class EngineMemory {
     return result_of(call);
   }
 
+  static inline thread_local int reliable_ = 0;
   std::vector<std::vector<uint64_t>> slabs_;  // by group, then slot
   pkv_block_io hooks_{};
   std::mutex mutex_;

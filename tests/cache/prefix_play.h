@@ -112,6 +112,11 @@ class PrefixPlay {
     if (alone) CHECK(pkv_hint_set_clock(cache_, now_));
   }
 
+  // Draws the choices of the operation from these.
+  void operate(const Random& choices) {
+    random_ = choices;
+    operate();
+  }
   void operate() {
     if (setup_.tier && random_.chance(20)) return use_tier();
     if (random_.chance(5)) return give_hint();
@@ -272,13 +277,13 @@ class PrefixPlay {
   void drop(size_t t) {
     Talk& talk = talks_[t];
     if (talk.suspended || talk.text.size() < 16) return;
-    std::vector<uint32_t> blocks;
+    std::vector<uint32_t> chosen;
     for (uint32_t i = 0; i < talk.text.size() / 16; i++)
-      if (random_.chance(40)) blocks.push_back(i);
+      if (random_.chance(40)) chosen.push_back(i);
     const auto group = static_cast<uint32_t>(random_.below(2));
-    CHECK(pkv_session_drop_blocks(talk.session, group, blocks.size(), blocks.data()));
-    if (!blocks.empty())
-      talk.forgotten_from = std::min<uint64_t>(talk.forgotten_from, blocks[0] * 16);
+    CHECK(pkv_session_drop_blocks(talk.session, group, chosen.size(), chosen.data()));
+    if (!chosen.empty())
+      talk.forgotten_from = std::min<uint64_t>(talk.forgotten_from, chosen[0] * 16);
   }
 
   void fork_talk(size_t t) {
@@ -443,7 +448,7 @@ class PrefixPlay {
   // A file restores sessions, whatever they share.
   void save_and_load() {
     const transcript::Unwritten unwritten;
-    engine_.result = 0;
+    const EngineMemory::Reliable reliable;
     std::vector<pkv_session> sessions;
     for (const Talk& talk : talks_) sessions.push_back(talk.session);
     pkv_file_config config = store::file_config();
@@ -464,7 +469,7 @@ class PrefixPlay {
   // Evicted blocks come back from the store. If the store's bytes have changed, these are misses.
   void use_tier() {
     if (past_.empty() || random_.chance(20)) return spoil();
-    if (alone_ && setup_.elsewhere_from < 2) engine_.result = random_.chance(10) ? -EIO : 0;
+    if (setup_.elsewhere_from < 2) engine_.result = random_.chance(10) ? -EIO : 0;
     if (random_.chance(20)) CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
