@@ -15,8 +15,8 @@ static int32_t write_blocks(void* user, uint32_t group, size_t n, const uint32_t
                             const void* from) {
   device* d = user;
   for (size_t i = 0; i < n; i++)
-    memcpy(d->slots[group] + (size_t)ids[i] * DEVICE_BLOCK, (const uint64_t*)from + i * DEVICE_BLOCK,
-           DEVICE_BLOCK * sizeof(uint64_t));
+    memcpy(d->slots[group] + (size_t)ids[i] * DEVICE_BLOCK,
+           (const uint64_t*)from + i * DEVICE_BLOCK, DEVICE_BLOCK * sizeof(uint64_t));
   return 0;
 }
 

@@ -1,14 +1,19 @@
 //! Small random models of every family. Tokens do not depend on where keys and values are stored,
 //! nor on other requests in the pass; with exact weights they are those of transformers.
+mod elsewhere;
 mod tiny;
 
 use candle_core::quantized::GgmlDType;
-use pagedkv::Dtype;
+use elsewhere::Elsewhere;
+use pagedkv::{Dtype, Salt, StoreConfig};
 use pagedkv_candle::{
     Basic, Engine, Gguf, Kv, Model, Paged, PagedConfig, Request, Sampler, Weights,
 };
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 const TOKENS: usize = 40;
+const LONG: Duration = Duration::from_secs(60);
 
 fn request(prompt: &[u32]) -> Request {
     let (prompt, sampler) = (prompt.to_vec(), Sampler::greedy());
@@ -74,6 +79,28 @@ fn quantised_weights_give_almost_the_same() {
             let same = quantised.iter().zip(&exact).filter(|(a, b)| a[..2] == b[..2]).count();
             assert!(same >= 4, "{family} {weights:?}: {same} of 6 share a prefix");
         }
+    }
+}
+
+/// Four conversations do not fit into memory at once, and each round begins as after a restart.
+#[test]
+fn tokens_are_the_same_if_tensors_go_to_a_store_and_come_back() {
+    let folder = tiny::Folder::new("elsewhere");
+    for family in tiny::FAMILIES {
+        let model = load(&folder, family, GgmlDType::F32, Weights::F32);
+        let store = StoreConfig::directory(folder.file(family)).wait(LONG).queue_blocks(64);
+        let (basic, mut said) = (Basic::new(model.config()), tiny::prompts().split_off(2));
+        let kv = Elsewhere::new(model.config(), 14, Some(store)).unwrap();
+        for round in 0..3 {
+            let expected = answers(&model, &basic, &said, 512);
+            assert_eq!(answers(&model, &kv, &said, 512), expected, "{family}, round {round}");
+            said.iter_mut().zip(expected).for_each(|(text, answer)| text.extend(answer));
+            assert_eq!(kv.cache.flush_store(LONG).unwrap(), 0);
+            kv.cache.prefix().clear(Salt::All).unwrap();
+        }
+        assert!(kv.fetched.load(Ordering::Relaxed) > 0, "{family}: no block came back");
+        assert_eq!(kv.cache.stats().unwrap().failed_copies, 0);
+        kv.cache.validate().unwrap();
     }
 }
 
