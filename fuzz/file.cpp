@@ -1,8 +1,9 @@
 // Files with any tables and valid tags. The first byte chooses the cache that they are loaded into
 // and whether parts of chains are missing; the rest are the tables; keys and values are made up. A
 // file is refused with a documented status and nothing has changed, or its sessions work: they are
-// read, stepped, saved and loaded again. Caches are reused for the next input, so no input may
-// leave anything in them.
+// read, stepped, saved and loaded again. Some caches have blocks that only an engine can read,
+// which fails at times. Caches are reused for the next input, so no input may leave anything in
+// them.
 #include "../tests/store/file.h"
 
 #include <memory>
@@ -56,6 +57,19 @@ Plan rotated_plan() {
   return plan;
 }
 
+// Plans with groups whose blocks only an engine can read.
+std::vector<Plan> plans_elsewhere() {
+  constexpr uint64_t bytes = EngineMemory::block_bytes;
+  const Model full{.block_bytes = bytes}, window{.window = 20, .sinks = 3, .block_bytes = bytes},
+      states{.layers = 2, .state_bytes = 40, .block_bytes = bytes};
+  Plan all = plans()[1], with_states = all, mixed = all;
+  all.groups = {full, window};
+  with_states.groups = {states, full};
+  all.storage = with_states.storage = PKV_STORAGE_NONE;
+  mixed.groups = {mixed.groups[0], states};
+  return {all, with_states, mixed};
+}
+
 // Empty if the file is refused because of its tables.
 pkv::file::Tables parsed(const Bytes& bytes) {
   try {
@@ -96,14 +110,15 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
     info.struct_size = sizeof info;
     CHECK(pkv_session_get_info(session, &info));
     tokens_of(session, info.total);
-    for (uint32_t layer = 0; layer < plan.layers() && plan.storage != PKV_STORAGE_NONE; layer++)
-      for (uint64_t at = 0; at < info.length; at++)
+    for (uint32_t layer = 0; layer < plan.layers(); layer++)
+      for (uint64_t at = 0; plan.has_rows(layer) && at < info.length; at++)
         position(session, plan.of_layer(layer), layer, at, PKV_F32, PKV_F32);
     const uint32_t one = 1;
     pkv_batch batch = nullptr;
     const pkv_session handle = session;
     if (pkv_batch_begin(cache, 1, &handle, &one, &batch) != PKV_OK) continue;
-    for (uint32_t layer = 0; layer < plan.layers() && plan.storage != PKV_STORAGE_NONE; layer++) {
+    for (uint32_t layer = 0; layer < plan.layers(); layer++) {
+      if (!plan.has_rows(layer)) continue;
       const Model& model = plan.of_layer(layer);
       KeysValues rows = rows_of(model, 1);
       Rows q(1, model.query_heads, model.key_dim), out(1, model.query_heads, model.values());
@@ -118,11 +133,20 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
 // A plan with the cache that files are loaded into, and one with the cache for files saved from it.
 struct Caches {
   explicit Caches(const Plan& of)
-      : plan(of), one(create(of)), other(create(of)), empty(stats_of(one)) {}
+      : plan(of), one(make(of, engine)), other(make(of, other_engine)), empty(stats_of(one)) {
+    engine.any_bytes = other_engine.any_bytes = true;
+  }
   Plan plan;
+  EngineMemory engine{plan.groups.size(), plan.blocks},
+      other_engine = {plan.groups.size(), plan.blocks};
   Cache one, other;
   pkv_cache_stats empty;
 
+  static Cache make(Plan of, EngineMemory& engine) {
+    for (const Model& group : of.groups)
+      if (group.block_bytes != 0) of.engine = &engine;
+    return create(of);
+  }
   void expect_empty(const Cache& cache) const {
     if (plan.prefix) CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
     CHECK(pkv_cache_validate(cache));
@@ -148,20 +172,24 @@ void save_and_load_again(const Caches& caches, const std::vector<Session>& sessi
   CHECK(pkv_cache_validate(caches.other));
 }
 
-std::vector<std::unique_ptr<Caches>> all_caches() {
+std::vector<std::unique_ptr<Caches>> caches_of(const std::vector<Plan>& plans) {
   std::vector<std::unique_ptr<Caches>> all;
-  for (const Plan& plan : plans()) all.push_back(std::make_unique<Caches>(plan));
+  for (const Plan& plan : plans) all.push_back(std::make_unique<Caches>(plan));
   return all;
 }
 
 }  // namespace
 
 FUZZ_TARGET(const uint8_t* data, size_t size) {
-  static const std::vector<std::unique_ptr<Caches>> all = all_caches();
+  static const std::vector<std::unique_ptr<Caches>> all = caches_of(plans()),
+                                                    elsewhere = caches_of(plans_elsewhere());
   if (size == 0) return;
-  static const Caches of_rotated(rotated_plan());
+  static Caches of_rotated(rotated_plan());
   const bool rotated = data[0] / all.size() / 8 % 2 == 1;
-  const Caches& caches = rotated ? of_rotated : *all[data[0] % all.size()];
+  const size_t kind = data[0] / all.size() / 16;  // 1, 2: elsewhere, with a device that fails
+  Caches& caches = kind > 0  ? *elsewhere[data[0] % elsewhere.size()]
+                   : rotated ? of_rotated
+                             : *all[data[0] % all.size()];
   Bytes tables(data + 1, data + size);
   tables.resize((tables.size() + 63) / 64 * 64);
   const pkv::file::Tables read = parsed(tables);
@@ -175,8 +203,11 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   pkv_session handles[32];
   size_t count = 0;
   const pkv_stream from = buffer(file);
+  if (kind == 2) caches.engine.fail_after(data[0] % 4);
   const pkv_status status =
       pkv_file_load(caches.one, &config, &from, std::size(handles), handles, nullptr, &count);
+  EXPECT_EQ(caches.engine.failed(), status == PKV_IO);
+  caches.engine.work();
   if (status == PKV_OK) {
     const std::vector<Session> sessions = owned(handles, count);
     CHECK(pkv_cache_validate(caches.one));
@@ -186,7 +217,7 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   } else {
     EXPECT_TRUE(status == PKV_CORRUPT || status == PKV_MISMATCH || status == PKV_WRONG_KEY ||
                 status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE ||
-                status == PKV_BUFFER_TOO_SMALL)
+                status == PKV_BUFFER_TOO_SMALL || status == PKV_IO)
         << pkv_status_name(status) << ": " << pkv_last_error();
   }
   caches.expect_empty(caches.one);

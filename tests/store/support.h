@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "../cache/engine_memory.h"
 #include "../support/cache.h"
 #include "../support/rows.h"
 
@@ -31,7 +32,11 @@ struct Plan {
   uint32_t threads = 1;
   const pkv_runner* runner = nullptr;
   const char* memory_directory = nullptr;
+  EngineMemory* engine = nullptr;  // has the groups with block_bytes; each cache has its own
 
+  bool has_rows(uint32_t layer) const {
+    return storage != PKV_STORAGE_NONE && of_layer(layer).block_bytes == 0;
+  }
   const Model& of_layer(uint32_t layer) const {
     size_t g = 0;
     for (; layer >= groups[g].layers; g++) layer -= groups[g].layers;
@@ -66,6 +71,7 @@ inline Cache create(const Plan& setup) {
   config.isa = setup.isa;
   config.allocator = setup.allocator;
   if (setup.prefix) config.prefix = &prefix;
+  if (setup.engine != nullptr) config.block_io = setup.engine->hooks();
   return cache_test::create(config);
 }
 
@@ -78,6 +84,44 @@ inline Session open_salted(pkv_cache cache, const std::string& salt,
   return Session(session);
 }
 
+// What an engine has of a token.
+inline uint64_t mark_of(int32_t token) { return static_cast<uint64_t>(token) + 1; }
+
+// Writes the new tokens of a session to the engine. before: the mark of the last old one, or 0.
+inline void write_elsewhere(pkv_batch batch, const Plan& setup, uint64_t before,
+                            const std::vector<int32_t>& tokens) {
+  std::vector<uint64_t> marks;
+  for (const int32_t token : tokens) marks.push_back(mark_of(token));
+  for (uint32_t g = 0; g < setup.groups.size(); g++) {
+    if (setup.groups[g].block_bytes == 0) continue;
+    if (setup.groups[g].state_bytes == 0)
+      setup.engine->write(batch, g, 1, marks);
+    else
+      setup.engine->write_states(batch, g, 1,
+                                 [&](size_t, size_t n) { return n == 0 ? before : marks[n - 1]; });
+  }
+}
+
+// Checks that the engine of a cache has what a session needs.
+inline void expect_elsewhere(pkv_session session, const Plan& setup) {
+  const std::vector<int32_t> tokens = tokens_of(session, length_of(session));
+  for (uint32_t g = 0; g < setup.groups.size(); g++) {
+    const Model& model = setup.groups[g];
+    if (model.block_bytes == 0) continue;
+    const std::vector<uint32_t> table = block_table(session, g);
+    for (size_t i = 0; i < tokens.size(); i++) {
+      const bool seen = model.window == 0 || i + model.window > tokens.size() || i < model.sinks;
+      const uint32_t block = table[i / 16];
+      if (model.state_bytes != 0 && i + 1 < tokens.size()) continue;
+      ASSERT_TRUE(block != PKV_NO_BLOCK || !seen) << "token " << i;
+      if (block == PKV_NO_BLOCK) continue;
+      const size_t slot = model.state_bytes != 0 ? 0 : i % 16;
+      ASSERT_EQ(mark_of(tokens[i]), setup.engine->at(g, block * 16 + slot))
+          << "token " << i << " of group " << g;
+    }
+  }
+}
+
 // Appends n tokens. Ids are seed * 1000 + position, and keys and values follow from seed, model and
 // position.
 inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint32_t n,
@@ -86,12 +130,16 @@ inline void append(pkv_cache cache, pkv_session session, const Plan& setup, uint
   Batch batch = begin(cache, {session}, {n});
   std::vector<int32_t> tokens;
   for (uint32_t i = 0; i < n; i++) tokens.push_back(static_cast<int32_t>(seed * 1000 + length + i));
-  for (uint32_t layer = 0; layer < setup.layers() && setup.storage != PKV_STORAGE_NONE; layer++) {
+  for (uint32_t layer = 0; layer < setup.layers(); layer++) {
+    if (!setup.has_rows(layer)) continue;
     const Model& model = setup.of_layer(layer);
     Random random(model_seed << 60 ^ seed << 40 ^ length << 8 ^ layer);
     KeysValues rows = random_rows(model, n, random);
     write(batch, layer, model, rows);
   }
+  if (setup.engine != nullptr)
+    write_elsewhere(batch, setup, length == 0 ? 0 : mark_of(tokens_of(session, length).back()),
+                    tokens);
   commit(batch, tokens);
 }
 
@@ -121,8 +169,9 @@ inline void expect_same(pkv_session a, pkv_session b, const Plan& setup, bool so
   const uint64_t length = length_of(a);
   ASSERT_EQ(length, length_of(b));
   ASSERT_EQ(tokens_of(a, length), tokens_of(b, length));
-  if (setup.storage == PKV_STORAGE_NONE) return;
+  if (setup.engine != nullptr) expect_elsewhere(b, setup);
   for (uint32_t layer = 0; layer < setup.layers(); layer++) {
+    if (!setup.has_rows(layer)) continue;
     const Model& model = setup.of_layer(layer);
     for (uint64_t at = 0; at < length; at++) {
       const pkv_dtype k = rows_dtype(model.dtype), v = rows_dtype(model.values_dtype());

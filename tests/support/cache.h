@@ -71,12 +71,20 @@ struct Model {
   pkv_rotation rotation = PKV_ROTATION_NONE;
   const float* key_rotation = nullptr;
   const float* value_rotation = nullptr;
+  // With block_bytes only an engine can read the blocks, and there are no heads, dims and dtypes.
+  uint64_t state_bytes = 0, block_bytes = 0;
 
   uint32_t values() const { return value_dim == 0 ? key_dim : value_dim; }
   pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
 };
 
 inline pkv_layer_group group_of(const Model& model) {
+  if (model.block_bytes != 0)
+    return made<pkv_layer_group>({.layers = model.layers,
+                                  .window = model.window,
+                                  .sinks = model.sinks,
+                                  .state_bytes = model.state_bytes,
+                                  .block_bytes = model.block_bytes});
   return made<pkv_layer_group>({.layers = model.layers,
                                 .query_heads = model.query_heads,
                                 .kv_heads = model.kv_heads,
