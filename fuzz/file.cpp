@@ -133,7 +133,10 @@ void use(pkv_cache cache, const Plan& plan, const std::vector<Session>& sessions
 // A plan with the cache that files are loaded into, and one with the cache for files saved from it.
 struct Caches {
   explicit Caches(const Plan& of)
-      : plan(of), one(make(of, engine)), other(make(of, other_engine)), empty(stats_of(one)) {
+      : plan(of),
+        one(create(with(of, engine))),
+        other(create(with(of, other_engine))),
+        empty(stats_of(one)) {
     engine.any_bytes = other_engine.any_bytes = true;
   }
   Plan plan;
@@ -142,11 +145,6 @@ struct Caches {
   Cache one, other;
   pkv_cache_stats empty;
 
-  static Cache make(Plan of, EngineMemory& engine) {
-    for (const Model& group : of.groups)
-      if (group.block_bytes != 0) of.engine = &engine;
-    return create(of);
-  }
   void expect_empty(const Cache& cache) const {
     if (plan.prefix) CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
     CHECK(pkv_cache_validate(cache));

@@ -10,27 +10,34 @@
 namespace store::corrupt_test {
 namespace {
 
+constexpr Model elsewhere{.block_bytes = EngineMemory::block_bytes},
+    window_elsewhere{.window = 20, .sinks = 3, .block_bytes = EngineMemory::block_bytes},
+    states_elsewhere{.layers = 2, .state_bytes = 40, .block_bytes = EngineMemory::block_bytes};
+
 // A cache that has something in it, and a file of about 64 KiB from another cache with sessions
 // that share, a salt, a window and an index.
 struct Fixture {
-  Plan plan{.groups = {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 32},
-                       {.query_heads = 1, .kv_heads = 1, .key_dim = 16, .window = 20}},
-            .blocks = 600,
-            .prefix = true};
+  Plan plan;
   pkv_file_config config = made<pkv_file_config>({.prefix_index = 1, .trust_salts = 1});
-  Cache source = create(plan), cache = create(plan);
+  EngineMemory there{plan.groups.size(), plan.blocks}, here{plan.groups.size(), plan.blocks};
+  Cache source = create(with(plan, there)), cache = create(with(plan, here));
   Session own = open_salted(cache, "mine");
   Bytes file;
   State before;
 
-  explicit Fixture(uint32_t tokens = 158) {
-    append(cache, own, plan, 40, 1);
+  explicit Fixture(uint32_t tokens = 158,
+                   const std::vector<Model>& groups =
+                       {{.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 32},
+                        {.query_heads = 1, .kv_heads = 1, .key_dim = 16, .window = 20}})
+      : plan{.groups = groups, .blocks = 600, .prefix = true} {
+    append(cache, own, with(plan, here), 40, 1);
     const Session a = open_salted(source, "a");
-    append_in_steps(source, a, plan, tokens, 2);
+    append_in_steps(source, a, with(plan, there), tokens, 2);
     const Session b = fork(a);
-    append_in_steps(source, b, plan, 20, 3);
+    append_in_steps(source, b, with(plan, there), 20, 3);
     file = save(source, {a, b}, &config);
     before = state_of(cache);
+    here.any_bytes = true;
   }
 
   pkv_status load_once(const Bytes& bytes) const { return try_load(cache, buffer(bytes), &config); }
@@ -41,10 +48,7 @@ struct Fixture {
   }
 };
 
-TEST(Corrupt, AFlippedBitInEveryByte) {
-  const Fixture fixture;
-  EXPECT_GT(fixture.file.size(), 60u << 10);
-  EXPECT_LT(fixture.file.size(), 70u << 10);
+void flip_bits(const Fixture& fixture) {
   Bytes bytes = fixture.file;
   // 7 leaves out no byte, and no bit of a byte.
   for (size_t bit = 0; bit < bytes.size() * 8; bit += 7) {
@@ -54,6 +58,24 @@ TEST(Corrupt, AFlippedBitInEveryByte) {
   }
   CHECK(pkv_cache_validate(fixture.cache));
   EXPECT_EQ(PKV_OK, fixture.load_once(bytes)) << pkv_last_error();
+}
+
+TEST(Corrupt, AFlippedBitInEveryByte) {
+  const Fixture fixture;
+  EXPECT_GT(fixture.file.size(), 60u << 10);
+  EXPECT_LT(fixture.file.size(), 70u << 10);
+  flip_bits(fixture);
+}
+
+TEST(Corrupt, BlocksThatOnlyAnEngineHas) {
+  const Fixture fixture(70, {elsewhere, window_elsewhere, states_elsewhere, {}});
+  flip_bits(fixture);
+  EngineMemory engine(4, 600);
+  engine.any_bytes = true;
+  const ChangedTables counts = load_changed_tables(
+      fixture.file, fixture.config, [&] { return create(with(fixture.plan, engine)); });
+  EXPECT_GT(counts.refused, 100u);
+  EXPECT_GT(counts.taken, 100u) << "a token, a label, a priority";
 }
 
 TEST(Corrupt, EveryTruncationAndWhatFollows) {
@@ -559,7 +581,7 @@ struct Golden {
 };
 
 std::vector<Golden> goldens() {
-  Plan quantised = Plan{}.with(PKV_INT8, PKV_INT4), hybrid, ids, rotated = quantised;
+  Plan quantised = Plan{}.with(PKV_INT8, PKV_INT4), hybrid, ids, mixed, rotated = quantised;
   rotated.groups[0].rotation = hadamard;
   rotated.groups.push_back({.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16});
   rotate_by(rotated.groups[1], 3);
@@ -573,11 +595,10 @@ std::vector<Golden> goldens() {
                     .sinks = 3}};
   hybrid.prefix = true;
   ids.storage = PKV_STORAGE_NONE;
-  std::vector<Golden> all = {{"plain", Plan{}},
-                             {"quantised", quantised},
-                             {"hybrid", hybrid},
-                             {"ids", ids},
-                             {"rotated", rotated}};
+  mixed.groups = {{}, elsewhere, window_elsewhere, states_elsewhere};
+  mixed.prefix = true;
+  std::vector<Golden> all = {{"plain", Plan{}}, {"quantised", quantised}, {"hybrid", hybrid},
+                             {"ids", ids},      {"rotated", rotated},     {"elsewhere", mixed}};
   for (Golden& golden : all) {
     golden.config.prefix_index = golden.plan.prefix;
     golden.config.trust_salts = 1;
@@ -605,8 +626,11 @@ void expect_golden(const Golden& golden) {
   const std::string path =
       std::string(GOLDEN) + "/v1-" + golden.name + (keyed ? "-keyed" : "") + ".pkv";
   SCOPED_TRACE(path);
-  const Cache a = create(golden.plan), b = create(golden.plan);
-  const std::vector<Session> expected = golden_sessions(a, golden.plan);
+  EngineMemory engines[2] = {{golden.plan.groups.size(), golden.plan.blocks},
+                             {golden.plan.groups.size(), golden.plan.blocks}};
+  const Plan from = with(golden.plan, engines[0]), to = with(golden.plan, engines[1]);
+  const Cache a = create(from), b = create(to);
+  const std::vector<Session> expected = golden_sessions(a, from);
   const Bytes now = save(a, {expected[0], expected[1], expected[2]}, &golden.config);
   if (std::getenv("PKV_UPDATE_GOLDEN") != nullptr) files::write(path, now);
   const Bytes file = files::read<Bytes>(path);
@@ -616,7 +640,7 @@ void expect_golden(const Golden& golden) {
   }
   const std::vector<Session> loaded = load(b, at_path(path), &golden.config);
   ASSERT_EQ(3u, loaded.size());
-  for (size_t i = 0; i < loaded.size(); i++) expect_same(expected[i], loaded[i], golden.plan);
+  for (size_t i = 0; i < loaded.size(); i++) expect_same(expected[i], loaded[i], to);
   EXPECT_EQ(tokens_of(expected[2], 18), tokens_of(loaded[2], 18));
 }
 

@@ -54,6 +54,13 @@ struct Plan {
   }
 };
 
+// Returns a plan with an engine, if a group needs one.
+inline Plan with(Plan plan, EngineMemory& engine) {
+  for (const Model& group : plan.groups)
+    if (group.block_bytes != 0) plan.engine = &engine;
+  return plan;
+}
+
 inline Cache create(const Plan& setup) {
   auto config = made<pkv_cache_config>();
   std::vector<pkv_layer_group> groups;
