@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import ctypes
-import errno
 import logging
-from collections.abc import Callable, Sequence
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ._handle import sized
+from .errors import PagedKVError, errno_of
 from .generated import raw as _raw
 
 Ids = npt.NDArray[np.uint32]
@@ -28,10 +31,11 @@ class BlockIO(abc.ABC):
     """Copies blocks of layer groups with `block_bytes`, for example between a device and memory.
 
     A cache with a store calls `read` from one thread of its own and `write` from another; `save`
-    and `load` call them in the thread that saves or loads. No step waits for a
-    call. An OSError is the error of a save or a load, and a miss of a store; other exceptions are
-    logged, too. No method may call the library, nor wait for a thread that does. The arrays are
-    only valid during the call. A cache that is still open when Python ends is closed then.
+    and `load` call them in the thread that saves or loads. No step waits for a call. The arrays are
+    only valid during the call. No method may call the library, nor wait for a thread that does.
+
+    An exception is a miss of a store. In a save or a load it is the cause of the error, whose
+    system_error is the errno of an OSError, or EIO. What is no OSError is logged, too.
 
     What a step computes must be complete for `read` once the step is committed, and `write` must
     not overtake kernels that were started before.
@@ -75,13 +79,39 @@ def _numbers(at: Any, n: int) -> Ids:
     return np.ctypeslib.as_array(at, (n,))
 
 
+class _Raised(threading.local):
+    last: BaseException | None = None
+
+
+_raised = _Raised()
+
+
 def _guarded(copy: Callable[[], None]) -> int:
-    """Exceptions do not reach C."""
+    """Exceptions do not reach C. Even Ctrl-C and SystemExit count as errors, because the bytes are
+    not there.
+    """
     try:
         copy()
-    except OSError as error:
-        return -(error.errno or errno.EIO)
-    except Exception:
-        logging.getLogger("pagedkv").exception("a block_io failed")
-        return -errno.EIO
+    except BaseException as error:
+        if not isinstance(error, OSError | KeyboardInterrupt):
+            logging.getLogger("pagedkv").exception("a block_io failed")
+        traceback.clear_frames(error.__traceback__)  # they refer to memory that is C's
+        of_copy = error.__traceback__ and error.__traceback__.tb_next
+        _raised.last = error.with_traceback(of_copy)
+        return -errno_of(error)
     return 0
+
+
+@contextlib.contextmanager
+def causes_of_errors() -> Iterator[None]:
+    """Around a call that may call hooks in this thread. What a hook raised is the cause of the
+    call's error; Ctrl-C and SystemExit are raised again.
+    """
+    _raised.last = None
+    try:
+        yield
+    except PagedKVError as error:
+        cause, _raised.last = _raised.last, None
+        if cause is None or isinstance(cause, Exception):
+            raise error from cause
+        raise cause from None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import abc
 import ctypes
-import errno
 import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._handle import sized, unsigned
+from .errors import errno_of
 from .generated import raw as _raw
 
 _ITEMS = ctypes.POINTER(_raw.StoreItem)
@@ -73,16 +73,15 @@ def _address(hook: Any) -> int | None:
 
 
 def _guarded(call: Callable[[Any], int], _user: int | None, n: int, items: Any) -> int:
-    """Exceptions do not reach C. An OSError means that the store cannot be reached; others are
-    bugs.
+    """Exceptions do not reach C, not even SystemExit. An OSError means that the store cannot be
+    reached; others are bugs.
     """
     try:
         return call(items[:n])
-    except OSError as error:
-        return -(error.errno or errno.EIO)
-    except Exception:
-        logging.getLogger("pagedkv").exception("a store failed")
-        return -errno.EIO
+    except BaseException as error:
+        if not isinstance(error, OSError):
+            logging.getLogger("pagedkv").exception("a store failed")
+        return -errno_of(error)
 
 
 def _keys(items: Sequence[Any]) -> list[bytes]:
@@ -117,5 +116,5 @@ def _drop(store: Store, items: Sequence[Any]) -> int:
 def _close(close_store: Callable[[], None]) -> None:
     try:
         close_store()
-    except Exception:
+    except BaseException:
         logging.getLogger("pagedkv").exception("a store could not be closed")

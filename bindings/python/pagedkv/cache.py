@@ -27,9 +27,9 @@ class Cache(CacheBase):
 
     Closing a cache closes its sessions, batches and snapshots; with a store it first waits until
     the blocks of closed sessions are written. Any number of threads may use it at once, each with
-    sessions of its own; calls release the GIL. A cache with a `Store` in Python that is collected
-    is closed at the next call of the library, because the collecting thread may hold a lock that
-    the store needs.
+    sessions of its own; calls release the GIL. A cache with a `Store` or a `BlockIO` in Python that
+    is collected is closed at the next call of the library, because the collecting thread may hold a
+    lock that these need.
     """
 
     def open_session(

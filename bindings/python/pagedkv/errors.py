@@ -4,6 +4,8 @@ family has a class.
 
 from __future__ import annotations
 
+import errno
+
 from .generated.raw import Status
 
 
@@ -78,6 +80,12 @@ def error_of(status: int, sentence: str) -> PagedKVError:
     if status == Status.BATCH_TOO_LARGE:
         return BatchTooLargeError(known, sentence)
     return FAMILIES.get(status // 100, PagedKVError)(known, sentence)
+
+
+def errno_of(error: BaseException) -> int:
+    """The errno that a hook returns for an exception."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number if isinstance(number, int) and 0 < number < 2**31 else errno.EIO
 
 
 def misuse(sentence: str) -> MisuseError:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from ._block_io import causes_of_errors
 from ._handle import call, report, sized, unsigned
 from ._library import library, opened
 from ._structs import path_for_c, point_to_bytes
@@ -52,6 +53,7 @@ def _config(
     return config
 
 
+@causes_of_errors()
 def save(
     cache: Cache,
     sequences: Sequence[Session | Snapshot],
@@ -84,6 +86,7 @@ def save(
             return bytes(stream.owner.raw[: size.value])
 
 
+@causes_of_errors()
 def load(
     cache: Cache,
     source: Source,

@@ -18,6 +18,7 @@ import collectors
 import helpers
 import numpy as np
 import pytest
+import test_elsewhere
 from helpers import MemoryStore, SlowStore
 from test_files import extend, make
 from test_store import LONG, TEXT, leave, with_store
@@ -210,6 +211,69 @@ def test_a_sentence_is_that_of_the_call_that_failed() -> None:
     cache.close()
 
 
+# ---- Blocks of the engine
+
+
+class Copied(MemoryStore):
+    """A store that says whether it has both groups of both whole blocks of an engine."""
+
+    def close(self) -> None:
+        super().close()
+        rows = [row.tobytes() for row in np.array(TEXT[:32], np.uint64).reshape(2, -1)]
+        print(sum(row in value for value in self.values.values() for row in rows), "are written")
+
+
+class SlowEngine(test_elsewhere.Engine):
+    """Copies no block to its store until `answer` is set, and collects then. It has its cache, so
+    that hooks and cache refer to each other.
+    """
+
+    def __init__(self, store: pagedkv.Store | pagedkv.DirectoryStore) -> None:
+        super().__init__()
+        self.asked, self.answer = threading.Event(), threading.Event()
+        self.cache = test_elsewhere.make(self, store=pagedkv.StoreConfig(store))
+        with self.cache.open_session() as session:
+            self.step(self.cache, session, TEXT)
+        assert self.asked.wait(60)
+
+    def read(self, group: int, blocks: Any, tokens: Any, to: Any) -> None:
+        self.asked.set()
+        assert self.answer.wait(60)
+        gc.collect()
+        super().read(group, blocks, tokens, to)
+
+
+def test_an_engine_that_is_forgotten_while_its_blocks_are_copied(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = Copied()
+    engine = SlowEngine(store)
+    forgotten, answer = weakref.ref(engine), engine.answer
+    del engine
+    gc.collect()
+    assert forgotten() is not None  # its hook runs
+    answer.set()
+    while _waiting.waiting == {}:
+        gc.collect()
+    pagedkv.library_version()
+    assert store.closed == 1
+    assert capsys.readouterr().out == "4 are written\n"
+    gc.collect()
+    assert forgotten() is None
+
+
+def test_closing_waits_for_a_copy_in_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = SlowEngine(Copied())
+    closing = threading.Thread(target=engine.cache.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    engine.answer.set()
+    closing.join()
+    assert engine.cache.closed
+    assert capsys.readouterr().out == "4 are written\n"
+
+
 # ---- Views
 
 
@@ -275,7 +339,8 @@ def test_views_race_with_close() -> None:
 
 def run(code: str) -> str:
     head = "import gc, os, sys, threading, warnings\nwarnings.simplefilter('ignore')\n"
-    head += "import pagedkv, test_collectors, test_store\nfrom test_collectors import *\n"
+    head += "import pagedkv, test_collectors, test_elsewhere, test_store\n"
+    head += "from test_collectors import *\n"
     result = helpers.run(sys.executable, "-c", head + code, cwd=HERE, timeout=120)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
@@ -342,6 +407,43 @@ print("end")
         )
         == "end\nclosed\n"
     )
+
+
+def test_copies_in_progress_when_the_cache_is_collected_or_python_ends(
+    tmp_path: pathlib.Path,
+) -> None:
+    """One cache is collected in a hook of its own engine; another one is there at the end."""
+    assert (
+        run(
+            f"""
+gc.disable()
+ready = threading.Event()
+class Own(test_elsewhere.Engine):
+    def read(self, *arguments):
+        assert ready.wait(60)
+        rubbish.clear()
+        gc.collect()
+        super().read(*arguments)
+engine, rubbish = Own(), []
+cache = test_elsewhere.make(engine, store=pagedkv.StoreConfig(Copied()))
+with cache.open_session() as session:
+    engine.step(cache, session, TEXT)
+rubbish.append(cycle(cache))
+handle = cache.handle
+del cache, session
+ready.set()
+while not closed(handle, pagedkv.library().cache_get_stats, test_collectors._raw.CacheStats):
+    pass                                         # the hook may not have begun
+assert test_collectors._waiting.waiting == {{}}
+
+other = SlowEngine(pagedkv.DirectoryStore({str(tmp_path)!r} + "/store"))
+threading.Timer(0.1, other.answer.set).start()
+print("end")
+"""
+        )
+        == "4 are written\nend\n"
+    )
+    assert len(list(tmp_path.rglob("*.kv"))) == 4
 
 
 def test_a_cache_that_a_daemon_thread_uses_when_python_ends() -> None:

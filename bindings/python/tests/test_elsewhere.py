@@ -27,7 +27,7 @@ class Engine(pagedkv.BlockIO):
         self.slots = np.zeros((2, blocks, SIZE), np.uint64)
         self.calls: list[tuple[str, int]] = []
         self.threads: set[int] = set()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def _enter(self, name: str, blocks: Any) -> None:
         self.calls.append((name, len(blocks)))
@@ -115,7 +115,11 @@ def test_blocks_go_to_a_file_and_come_back(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "number"),
-    [(OSError(errno.ENOSPC, "full"), errno.ENOSPC), (KeyError("a bug"), errno.EIO)],
+    [
+        (OSError(errno.ENOSPC, "full"), errno.ENOSPC),
+        (OSError("device lost", "there is no number"), errno.EIO),
+        (KeyError("a bug"), errno.EIO),
+    ],
 )
 def test_an_exception_is_an_io_error(
     tmp_path: pathlib.Path, error: Exception, number: int, caplog: pytest.LogCaptureFixture
@@ -127,21 +131,39 @@ def test_an_exception_is_an_io_error(
         with pytest.raises(pagedkv.SystemCallError, match="block_io: read of 3 blocks") as failed:
             pagedkv.save(cache, [session], tmp_path / "file")
         assert failed.value.system_error == number
+        assert failed.value.__cause__ is error
         assert not (tmp_path / "file").exists()
         assert ("a block_io failed" in caplog.text) == isinstance(error, KeyError)
 
 
-def test_an_error_of_a_store_thread_is_a_miss() -> None:
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "gone"), SystemExit(3)])
+def test_an_error_of_a_store_thread_is_a_miss(error: BaseException) -> None:
     engine, lines = Engine(), []
     store = pagedkv.StoreConfig(MemoryStore())
     with make(engine, store=store, logger=lambda _, line: lines.append(line)) as cache:
-        engine.error = OSError(errno.EIO, "gone")
+        engine.error = error
         leave(cache, engine)
         assert cache.stats().failed_copies == 1
         assert "block_io: read of" in lines[0]
         engine.error = None
         leave(cache, engine)
         assert cache.stats().failed_copies == 1
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt(), SystemExit(3)])
+def test_a_hook_can_end_the_program(tmp_path: pathlib.Path, ends: BaseException) -> None:
+    engine = Engine()
+    with make(engine) as cache, cache.open_session() as session:
+        engine.step(cache, session, TEXT)
+        pagedkv.save(cache, [session], tmp_path / "file")
+        engine.error = ends
+        with pytest.raises(type(ends)) as raised:
+            pagedkv.save(cache, [session], tmp_path / "other")
+        assert raised.value is ends
+        assert not (tmp_path / "other").exists()
+        with pytest.raises(type(ends)):
+            pagedkv.load(cache, tmp_path / "file")
+        assert cache.stats().sessions == 1
 
 
 def test_no_hook_may_call_the_library(tmp_path: pathlib.Path) -> None:
