@@ -1,0 +1,106 @@
+// Hints of one tenant cost others no hits beyond its quota. Two caches get the same requests of a
+// quiet tenant. In one of them a loud tenant serves the same texts and gives every hint there is;
+// the other one has less memory: without the loud tenant's quota and its running session. By LRU,
+// the quiet tenant then has at least as many hits in the first cache, request for request.
+#include "prefix_fixture.h"
+
+namespace cache_test::hint_twin_test {
+namespace {
+
+constexpr uint64_t quota = 12, longest = 6 * 16, blocks = 40;
+
+Cache make(uint64_t capacity) {
+  auto prefix =
+      made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU, .max_pinned_blocks = capacity});
+  ModelConfig config = config_of({}, capacity, PKV_STORAGE_NONE);
+  config.prefix = &prefix;
+  Cache cache = create(config);
+  CHECK(pkv_hint_set_clock(cache, 1));
+  return cache;
+}
+
+struct Twins {
+  explicit Twins(uint64_t seed) : random(seed) {
+    CHECK(pkv_prefix_set_quota(both, "loud", 4, quota));
+  }
+
+  // Draws one of a few texts that share beginnings.
+  Text draw() {
+    const auto name = static_cast<int32_t>(random.below(4));
+    const Text system = text(name, 40),
+               rest = text(10 + static_cast<int32_t>(random.below(4)), random.below(longest - 40));
+    return system + rest;
+  }
+
+  // Serves a request, with a hint of its session. Returns how much of it matched.
+  uint64_t serve(pkv_cache cache, const Text& whole, const std::string& salt,
+                 const pkv_hint* given = nullptr) {
+    auto config = made<pkv_session_config>({.salt = salt.data(), .salt_size = salt.size()});
+    pkv_session opened = nullptr;
+    CHECK(pkv_session_open(cache, &config, &opened));
+    const Session session(opened);
+    uint64_t matched = 99;
+    CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+    const auto fresh = static_cast<uint32_t>(whole.size() - matched);
+    Batch batch = begin(cache, {session}, {fresh});
+    commit(batch, std::span(whole).subspan(matched));
+    if (given != nullptr) CHECK(pkv_hint_session(session, given, nullptr));
+    return matched;
+  }
+
+  pkv_hint draw_hint(size_t size) {
+    const uint64_t end = random.below(size + 1);
+    return hint_of(static_cast<pkv_hint_action>(random.between(1, 8)),
+                   {.first = random.below(end + 1),
+                    .end = end,
+                    .retention = static_cast<pkv_retention>(static_cast<int>(random.below(3)) - 1),
+                    .duration_ms = random.chance(50) ? 0 : random.between(1, 50)});
+  }
+
+  void be_loud() {
+    const Text whole = draw();
+    const pkv_hint of_session = draw_hint(whole.size());
+    serve(both, whole, "loud", &of_session);
+    for (uint64_t n = random.below(4); n > 0; n--) {
+      const Text other = draw();
+      const pkv_hint given = draw_hint(other.size());
+      if (given.action != PKV_HINT_RETURN) hint(both, given.action, other, "loud", given);
+    }
+    if (random.chance(20)) CHECK(pkv_hint_set_clock(both, now += random.below(20)));
+  }
+
+  // Serves the quiet tenant in both caches. Returns how much more matched beside the loud one.
+  int64_t be_quiet() {
+    const Text whole = draw();
+    const uint64_t beside = serve(both, whole, "quiet"), alone = serve(one, whole, "quiet");
+    hits += alone;
+    return static_cast<int64_t>(beside) - static_cast<int64_t>(alone);
+  }
+
+  Random random;
+  Cache both = make(blocks), one = make(blocks - quota - longest / 16);
+  uint64_t now = 1, hits = 0;
+};
+
+TEST(HintTwin, HintsOfOneSaltDoNotCostAnotherItsHits) {
+  uint64_t hits = 0, pinned = 0;
+  for (uint64_t seed = 1; seed <= 30; seed++) {
+    Twins twins(seed);
+    for (int request = 0; request < 300; request++) {
+      while (twins.random.chance(60)) twins.be_loud();
+      ASSERT_GE(twins.be_quiet(), 0) << "seed " << seed << ", request " << request;
+      auto stats = made<pkv_prefix_stats>();
+      CHECK(pkv_prefix_get_stats(twins.both, "loud", 4, &stats));
+      ASSERT_LE(stats.cached_blocks, quota);
+      ASSERT_LE(stats.pinned_blocks, quota / 2);
+      pinned += stats.pinned_blocks;
+    }
+    CHECK(pkv_cache_validate(twins.both));
+    hits += twins.hits;
+  }
+  EXPECT_GT(hits, 100'000u) << "this shows little";
+  EXPECT_GT(pinned, 10'000u);
+}
+
+}  // namespace
+}  // namespace cache_test::hint_twin_test
