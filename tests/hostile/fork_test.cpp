@@ -4,6 +4,10 @@
 
 #include <thread>
 
+#include "../cache/elsewhere.h"
+#include "../store/support.h"
+#include "../support/hints.h"
+#include "../support/memory_store.h"
 #include "world.h"
 
 namespace hostile::fork_test {
@@ -144,6 +148,46 @@ TEST(Fork, WhileOthersCall) {
       HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());
       world.validate();
       world.close();
+    });
+}
+
+// fork() is called while a device stands still in a hook: in the thread that writes to the store,
+// in the one that reads from it, or in a save. The child does not wait for it.
+TEST(Fork, WhileADeviceCopies) {
+  enum class Copy { spill, fetch, save };
+  for (const Copy copy : {Copy::spill, Copy::fetch, Copy::save})
+    IN_CHILD({
+      cache_test::MemoryStore items;
+      const pkv_store table = items.table();
+      const auto config = made<pkv_store_config>({.store = &table});
+      cache_test::Elsewhere at({.store = &config});
+      const cache_test::Text text = cache_test::tokens(1, 100);
+      const auto index = made<pkv_file_config>({.prefix_index = 1});
+      std::thread saving;
+      if (copy == Copy::spill) at.engine.hold_reads();
+      at.compute(text).close();
+      if (copy != Copy::spill) cache_test::settle(at.cache);
+      if (copy == Copy::fetch) {
+        OK(pkv_prefix_clear(at.cache, nullptr, PKV_ALL_SALTS));
+        at.engine.hold_writes();
+        cache_test::prefetch(at.cache, text);
+      } else if (copy == Copy::save) {
+        at.engine.hold_reads();
+        saving = std::thread([&] { store::save_meanwhile(at.cache, {}, &index); });
+      }
+      at.engine.await_held_call();
+      const std::string failed = in_child(
+          [&] {
+            WANT(PKV_FORKED, pkv_prefix_clear(at.cache, nullptr, PKV_ALL_SALTS));
+            OK(pkv_cache_destroy(at.cache));
+          },
+          20);
+      at.engine.go_on();
+      if (saving.joinable()) saving.join();
+      HOSTILE_CHECK(failed.empty(), "copy %d: %s", static_cast<int>(copy), failed.c_str());
+      cache_test::settle(at.cache);
+      HOSTILE_CHECK(at.cached(text) == 96, "the text was lost");
+      OK(pkv_cache_validate(at.cache));
     });
 }
 

@@ -136,6 +136,44 @@ class Life : public Story {
   }
 };
 
+// A session ends with ranges that begin and end inside of what it leaves behind, some for a time,
+// and with a part to drop. Without memory they begin or end elsewhere, but they end in time.
+class Ranges : public Story {
+ public:
+  using Story::Story;
+
+ private:
+  void tell() override {
+    const pkv_session session = open();
+    grow(session, 6 * block_size, 7);
+    if (session != nullptr) {
+      hint(session, {.action = PKV_HINT_RETAIN,
+                     .first = block_size,
+                     .end = 3 * block_size,
+                     .retention = PKV_RETENTION_LOW});
+      hint(session, {.action = PKV_HINT_RETAIN,
+                     .first = 2 * block_size,
+                     .end = 4 * block_size,
+                     .retention = PKV_RETENTION_HIGH,
+                     .duration_ms = 1000});
+      hint(session, {.action = PKV_HINT_PIN, .end = 2 * block_size, .duration_ms = 1000});
+      hint(session, {.action = PKV_HINT_DEMOTE, .first = 4 * block_size});
+      hint(session, {.action = PKV_HINT_DROP, .first = 5 * block_size});
+    }
+    OK(call([&] { return pkv_session_close(session); }));
+    world.rest();
+    world.validate();
+    OK(call([&] { return pkv_hint_set_clock(world.cache, UINT64_MAX); }));
+    auto stats = made<pkv_prefix_stats>();
+    OK(pkv_prefix_get_stats(world.cache, nullptr, PKV_ALL_SALTS, &stats));
+    HOSTILE_CHECK(stats.pinned_blocks == 0, "a pin did not end");
+  }
+  void hint(pkv_session session, pkv_hint given) {
+    given.struct_size = sizeof given;
+    call([&] { return pkv_hint_session(session, &given, nullptr); });
+  }
+};
+
 // A store is blocked while content waits for it, and steps need the blocks of that content. Then
 // the content is dropped.
 class Shortage : public Story {
@@ -182,6 +220,8 @@ void refuse_all(const Place& place) {
 TEST(Refused, Life) { refuse_all<Life>(PKV_STORAGE_PAGED); }
 
 TEST(Refused, LifeInAFile) { refuse_all<Life>(in_file); }
+
+TEST(Refused, Ranges) { refuse_all<Ranges>(PKV_STORAGE_PAGED); }
 
 TEST(Refused, Shortage) { refuse_all<Shortage>(PKV_STORAGE_PAGED); }
 
