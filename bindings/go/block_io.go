@@ -16,7 +16,10 @@ import (
 // loading, with its syscall.Errno or EIO, and a miss of a store. What a step computes must be
 // complete for Read once the step is committed, and Write must not overtake kernels that were
 // started before. The slices are only valid during the call, which must not call the library, nor
-// wait for a goroutine that does.
+// wait for a goroutine that does. A panic ends the program.
+//
+// A cache that is forgotten is closed once its copies are made. It is not forgotten as long as its
+// BlockIO refers to it.
 type BlockIO interface {
 	// Read copies blocks of a group to memory: to has the bytes of one block after another, all 0.
 	// Block i holds tokens[i] tokens. Bytes of other slots may be those of other sequences: leave
