@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::any::Any;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use std::sync::mpsc::{channel, Sender};
+use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const DIM: usize = 16;
@@ -212,6 +212,129 @@ fn drops_in_a_runner() {
     let mut batch = cache.begin([(&mut session, 512)]).unwrap();
     batch.write(0, &rows, &rows).unwrap();
     bin.check(|| batch.attend(0, &rows, &mut out).unwrap());
+}
+
+/// Copies of blocks that say so, wait, empty the bin, and count blocks.
+#[derive(Clone)]
+struct Copies {
+    bin: Bin,
+    asked: Arc<Mutex<Sender<()>>>,
+    answer: Arc<Mutex<Receiver<()>>>,
+    copied: Arc<AtomicUsize>,
+}
+
+impl Copies {
+    /// The hooks wait until the third is dropped.
+    fn new(bin: &Bin) -> (Self, Receiver<()>, Sender<()>) {
+        let ((asked, is_asked), (answers, answer)) = (channel(), channel());
+        let (asked, answer) = (Arc::new(Mutex::new(asked)), Arc::new(Mutex::new(answer)));
+        let copies = Self { bin: bin.clone(), asked, answer, copied: Arc::default() };
+        (copies, is_asked, answers)
+    }
+
+    fn copy(&self, blocks: usize) -> std::io::Result<()> {
+        let _ = self.asked.lock().unwrap().send(());
+        let _ = self.answer.lock().unwrap().recv();
+        self.bin.empty();
+        self.copied.fetch_add(blocks, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn cache(&self, store: Option<StoreConfig>) -> Cache {
+        let config = CacheConfig::new(LayerGroup::elsewhere(1, 64)).storage(Storage::NONE);
+        let config = config.blocks(8).prefix(PrefixConfig::new()).block_io(self.clone());
+        Cache::new(&store.into_iter().fold(config, CacheConfig::store)).unwrap()
+    }
+}
+
+impl BlockIo for Copies {
+    fn read(&self, _: u32, blocks: &[u32], _: &[u32], _: &mut [u8]) -> std::io::Result<()> {
+        self.copy(blocks.len())
+    }
+
+    fn write(&self, _: u32, blocks: &[u32], _: &[u8]) -> std::io::Result<()> {
+        self.copy(blocks.len())
+    }
+}
+
+/// A session of two blocks, without rows.
+fn computed(cache: &Cache) -> Session {
+    let mut session = cache.open_session().unwrap();
+    let batch = cache.begin([(&mut session, 32)]).unwrap();
+    batch.commit(&(0..32).collect::<Vec<i32>>()).unwrap();
+    session
+}
+
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("pagedkv-{name}-{}", std::process::id())))
+    }
+
+    fn store(&self) -> Option<StoreConfig> {
+        Some(StoreConfig::directory(&self.0))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn drops_in_copies_of_blocks() {
+    let _alone = alone();
+    let bin = Bin::default();
+    let (copies, _, answers) = Copies::new(&bin);
+    drop(answers);
+    let (cache, mut file) = (copies.cache(None), Vec::new());
+    let session = computed(&cache);
+    bin.check(|| {
+        cache.save([(&session, 0)], &FileConfig::new(), Sink::Writer(&mut file)).unwrap();
+    });
+    bin.check(|| {
+        drop(cache.load(&FileConfig::new(), Source::Reader(&mut &file[..])).unwrap());
+    });
+    assert!(copies.copied.load(Ordering::Relaxed) >= 4);
+}
+
+/// The hooks live until a later call closes the cache, which waits for all copies.
+#[test]
+fn a_cache_that_is_dropped_in_its_own_copy_of_blocks() {
+    let _alone = alone();
+    let (folder, bin) = (Folder::new("own-copy"), Bin::default());
+    let (copies, asked, answers) = Copies::new(&bin);
+    let cache = copies.cache(folder.store());
+    drop(computed(&cache));
+    asked.recv().unwrap();
+    bin.rubbish.lock().unwrap().push(Box::new(cache));
+    drop(answers);
+    while Arc::strong_count(&copies.copied) > 1 {
+        drop(Pool::new(&PoolConfig::new(1)).unwrap());
+    }
+    assert_eq!(bin.dropped.load(Ordering::Relaxed), 1);
+    assert_eq!(copies.copied.load(Ordering::Relaxed), 2);
+}
+
+/// The last object that refers to a cache closes it, in any order.
+#[test]
+fn the_last_drop_waits_for_copies_of_blocks() {
+    let _alone = alone();
+    let (folder, bin) = (Folder::new("last-drop"), Bin::default());
+    let (copies, asked, answers) = Copies::new(&bin);
+    let cache = copies.cache(folder.store());
+    let session = computed(&cache);
+    drop(cache);
+    let last = std::thread::spawn(|| drop(session));
+    asked.recv().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!last.is_finished());
+    drop(answers);
+    last.join().unwrap();
+    assert_eq!(copies.copied.load(Ordering::Relaxed), 2);
+    assert_eq!(Arc::strong_count(&copies.copied), 1);
 }
 
 #[test]

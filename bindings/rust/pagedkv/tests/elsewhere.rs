@@ -124,6 +124,26 @@ fn a_store_brings_blocks_back() {
 }
 
 #[test]
+fn an_error_or_a_panic_on_a_thread_of_the_store_is_a_miss() {
+    let engine = Arc::new(Engine::default());
+    let folder =
+        std::env::temp_dir().join(format!("pagedkv-elsewhere-panic-{}", std::process::id()));
+    let cache = Cache::new(&config(&engine).store(StoreConfig::directory(&folder))).unwrap();
+    let text: Vec<i32> = (0..32).collect();
+    for (fails, error, found) in [(1, Some(5), 0), (2, Some(0), 0), (2, None, 32)] {
+        *engine.error.lock().unwrap() = error;
+        drop(compute(&cache, &engine, &text, 3));
+        assert_eq!(cache.flush_store(LONG).unwrap(), 0);
+        cache.prefix().clear(Salt::None).unwrap();
+        cache.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
+        assert_eq!(cache.wait_for_store(Salt::None, &text, LONG).unwrap(), found);
+        assert_eq!(cache.stats().unwrap().failed_copies, fails);
+    }
+    drop(cache);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn groups_and_hooks_need_each_other() {
     let group = LayerGroup::elsewhere(1, BYTES as u64);
     let refused = Cache::new(&CacheConfig::new(group).storage(Storage::NONE).blocks(4));
