@@ -50,7 +50,7 @@ class StripeOwners {
   struct Key {
     Key() noexcept {
       made = pthread_key_create(&key, end_thread) == 0 &&
-             pthread_atfork(nullptr, nullptr, begin_child) == 0;
+             os::at_fork_in_child(begin_child);
     }
     ~Key() {
       if (made.exchange(false)) pthread_key_delete(key);

@@ -1,13 +1,9 @@
-// Reading and writing files and directories by descriptors. If the system refuses an operation, it
-// throws IO, with the name of the file and the errno.
+// Reading and writing files. If the system refuses an operation, it throws IO, with the name of the
+// file and the errno.
 #pragma once
 
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,21 +12,8 @@
 
 namespace pkv::os {
 
-// Repeats a system call as long as a signal interrupts it (EINTR), and returns its result.
-template <class Call>
-auto retry_on_eintr(const Call& call) {
-  for (;;) {
-    const auto result = call();
-    if (result >= 0 || errno != EINTR) return result;
-  }
-}
-
 // Throws IO: "cannot open /a/file: No such file or directory (errno 2)".
 [[noreturn]] void fail_io(const char* what, const std::string& name, int error);
-
-// Throws IO if the file is not a regular one; for a directory the sentence begins with
-// `what`.
-void check_regular(const struct stat& status, const char* what, const std::string& name);
 
 class File {
  public:
@@ -55,6 +38,8 @@ class File {
   std::optional<uint64_t> remaining() const;
   uint64_t position() const;
   void seek(uint64_t position);
+  // Sets the time of its last change to now, if that is possible.
+  void touch() const noexcept;
 
  private:
   File(int descriptor, bool owned) noexcept;
@@ -69,8 +54,8 @@ class File {
 // no FIFO or device, because opening one can have side effects.
 File open_to_read(const char* path);
 
-// Calls visit(name) for each name in a directory except "." and "..", until visit returns false.
-// Returns false if the directory cannot be read.
-bool for_each_name(int directory, const std::function<bool(const char*)>& visit);
+// The file behind a caller's descriptor, which stays open. Throws UNSUPPORTED where descriptors are
+// not the system's own.
+File file_of(int descriptor);
 
 }  // namespace pkv::os

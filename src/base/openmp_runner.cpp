@@ -3,8 +3,6 @@
 // at run time, so that this library depends on none of them.
 #include "base/openmp_runner.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -23,7 +21,7 @@ using MaxThreads = int (*)();
 
 template <class Function>
 Function find(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  return reinterpret_cast<Function>(os::find_function(name));
 }
 
 struct Region {

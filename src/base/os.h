@@ -23,6 +23,11 @@ void populate(void* memory, size_t size);
 
 // Returns a number that nobody outside this process can guess.
 uint64_t random_number() noexcept;
+// Fills memory with random bytes of the system. Returns 0, or an errno.
+int fill_random(void* memory, size_t size) noexcept;
+
+// Overwrites secret bytes with zeros, even if nothing reads them afterwards.
+void wipe(void* memory, size_t size) noexcept;
 
 // The machine's memory in bytes.
 uint64_t physical_memory();
@@ -53,9 +58,22 @@ bool prepare_process_barrier();
 // true.
 void process_barrier();
 
+// Asks the system to let this process use tile registers (AMX), which it saves only on request. The
+// permission holds for all threads, and for children of fork(). It raises the minimum size of
+// signal stacks, so it is only requested if tile registers are used.
+bool permit_tiles() noexcept;
+// Whether the system can save tile registers, so that it may permit them. Asks for nothing.
+bool saves_tiles() noexcept;
+
 // A number that rises by one in the child at each fork(). An object that was made in another epoch
 // was inherited from the parent.
 uint64_t fork_epoch();
+
+// Lets each forked child call a function. Returns false if the system refuses.
+bool at_fork_in_child(void (*function)()) noexcept;
+
+// Returns the address of a function that the process has loaded, or nullptr.
+void* find_function(const char* name) noexcept;
 
 // Remembers the first process that used a dependency with threads. A forked child cannot use it:
 // the child does not have the threads, and they may have held locks at the fork.

@@ -1,6 +1,8 @@
 // Wipes the bytes of a secret, and what copying and using them left elsewhere.
 #include "base/secret.h"
 
+#include "base/os.h"
+
 namespace pkv {
 
 namespace {
@@ -54,13 +56,13 @@ void wipe_vector_registers() noexcept {
 [[gnu::noinline]] void wipe_stack_below() noexcept {
   constexpr size_t deepest = 16384;
   unsigned char frames[deepest];
-  explicit_bzero(frames, sizeof frames);
+  os::wipe(frames, sizeof frames);
 }
 
 }  // namespace
 
 void wipe(std::span<unsigned char> bytes) noexcept {
-  explicit_bzero(bytes.data(), bytes.size());
+  os::wipe(bytes.data(), bytes.size());
   wipe_vector_registers();
   wipe_stack_below();
 }

@@ -2,8 +2,6 @@
 // derived from it.
 #pragma once
 
-#include <string.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,7 +1,5 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #elif defined(__aarch64__)
@@ -9,6 +7,7 @@
 #include <sys/auxv.h>
 #endif
 
+#include "base/os.h"
 #include "base/status.h"
 #include "kernels/instruction_sets.h"
 
@@ -51,22 +50,6 @@ bool has_avx512_bf16() {
 // it as in fp32, or twice as many; Intel's do half as many.
 bool has_fast_bf16_dot() { return !__builtin_cpu_is("intel"); }
 
-// Asks the system to let this process use tile registers, which it saves only on request. The
-// permission holds for all threads, and for children of fork(). It raises the minimum size of
-// signal stacks, so it is only requested if tile registers are used.
-bool may_use_tiles() {
-  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
-  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-}
-
-// Whether the system can save tile registers, so that it may permit them. Asks for nothing.
-bool saves_tiles() {
-  constexpr int get_supported = 0x1021, tile_data = 18;  // ARCH_GET_XCOMP_SUPP, XTILEDATA
-  uint64_t supported = 0;
-  return syscall(SYS_arch_prctl, get_supported, &supported) == 0 &&
-         (supported >> tile_data & 1) != 0;
-}
-
 bool has_tiles_of_bf16() {
   unsigned a, b, c, d;
   constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
@@ -77,7 +60,7 @@ enum class Amx { unknown, none, refused, usable };
 
 Amx ask_for_amx() {
   if (!has_avx512_bf16() || !has_tiles_of_bf16()) return Amx::none;
-  return may_use_tiles() ? Amx::usable : Amx::refused;
+  return os::permit_tiles() ? Amx::usable : Amx::refused;
 }
 
 // The answer is kept, because cpuid traps in a virtual machine. Two threads that ask at once get
@@ -94,7 +77,7 @@ Amx amx() {
 bool could_have_amx() {
   const Amx known = amx_answer.load(std::memory_order_relaxed);
   if (known != Amx::unknown) return known == Amx::usable;
-  return has_avx512_bf16() && has_tiles_of_bf16() && saves_tiles();
+  return has_avx512_bf16() && has_tiles_of_bf16() && os::saves_tiles();
 }
 
 bool has_amx() { return amx() == Amx::usable; }

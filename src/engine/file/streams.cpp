@@ -33,8 +33,7 @@ class FileSource final : public Source {
 
 class FileSink final : public Sink {
  public:
-  explicit FileSink(int descriptor)
-      : file_(descriptor, false, "descriptor " + std::to_string(descriptor)) {}
+  explicit FileSink(int descriptor) : file_(os::file_of(descriptor)) {}
   void write(const void* from, size_t n) override { file_.write(from, n); }
 
  private:
@@ -173,9 +172,7 @@ std::unique_ptr<Source> open_source(const pkv_stream& stream) {
     case PKV_STREAM_PATH:
       return std::make_unique<FileSource>(os::open_to_read(stream.path), true);
     case PKV_STREAM_DESCRIPTOR:
-      return std::make_unique<FileSource>(
-          os::File(stream.descriptor, false, "descriptor " + std::to_string(stream.descriptor)),
-          false);
+      return std::make_unique<FileSource>(os::file_of(stream.descriptor), false);
     case PKV_STREAM_BUFFER:
       return std::make_unique<BufferSource>(stream.data, stream.size);
     default:

@@ -6,14 +6,13 @@
 // without following symbolic links. The directory and its shards (path/0f) must belong to the user
 // who opens the store, and nobody else may be able to write to them. The store reads, counts and
 // deletes only what it made itself: shards, and in them regular files of that user that have the
-// name of an item or of a temporary file (base/file_replacement.h).
+// name of an item or of a temporary file (base/temporary_file.h).
 #pragma once
 
 #include <pagedkv/store.h>
-#include <sys/stat.h>
 
 #include <atomic>
-#include <ctime>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -21,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
+#include "base/directory.h"
 
 namespace pkv::store {
 
@@ -46,7 +45,7 @@ class DirectoryStore {
   };
   struct Entry {
     ItemPath path;
-    timespec last_use;
+    std::chrono::nanoseconds last_use;
     uint64_t bytes;
   };
   struct Listing {
@@ -55,25 +54,19 @@ class DirectoryStore {
     bool complete = false;  // all of the store's own directories could be read
   };
 
-  os::File open_root(const char* path) const;
-  int open_shard(const char* name) const;
-  os::File open_shard_to_write(const std::string& name) const;
-  bool is_own_file(const struct stat& status) const;
-  std::optional<struct stat> item_at(int shard, const char* name) const;
-  std::optional<struct stat> item_at(const ItemPath& path) const;
+  std::optional<os::Directory::Status> item_at(const ItemPath& path) const;
   void put_one(const pkv_store_item& item);
   uint64_t get_one(const pkv_store_item& item) const;
   bool remove(const ItemPath& path) const;
-  bool for_each_file(
-      const std::function<void(int shard, const char* shard_name, const char* name)>& visit) const;
+  bool for_each_file(const std::function<void(const os::Directory& shard, const char* shard_name,
+                                              const char* name)>& visit) const;
   void remove_orphans() const;
   Listing list() const;
   void make_room();
 
-  const uid_t owner_;
   const uint64_t capacity_;
   const bool durable_;
-  const os::File root_;
+  const os::Directory root_;
   std::atomic<uint64_t> bytes_{0};  // of all files; other processes may have changed it since
   std::mutex make_room_mutex_;
 };

@@ -1,13 +1,12 @@
 // Computes keys and sizes of items; packs, seals, opens and loads their values.
 #include "engine/store/item_format.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/os.h"
 #include "engine/file/file.h"
 #include "engine/file/sealer.h"
 #include "engine/file/tiles.h"
@@ -113,7 +112,7 @@ ItemFormat::ItemFormat(Cache& cache, const pkv_store_config& config)
   batch_positions_ = static_cast<size_t>(std::max<uint64_t>(std::min(positions, most), 1));
 }
 
-ItemFormat::~ItemFormat() { explicit_bzero(model_.data(), model_.size()); }
+ItemFormat::~ItemFormat() { os::wipe(model_.data(), model_.size()); }
 
 std::vector<ContentKey> ItemFormat::keys(std::string_view salt, prefix::Tokens text, uint64_t from,
                                          uint64_t to) const {
@@ -125,7 +124,7 @@ std::vector<ContentKey> ItemFormat::keys(std::string_view salt, prefix::Tokens t
     for (uint32_t g = 0; g < groups() && i >= from; g++)
       keys.push_back(extend(chain, std::span<const uint32_t>(&g, 1)));
   }
-  explicit_bzero(chain.data(), chain.size());
+  os::wipe(chain.data(), chain.size());
   return keys;
 }
 

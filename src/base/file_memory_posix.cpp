@@ -12,20 +12,11 @@
 #include <string>
 
 #include "base/checked.h"
-#include "base/file_replacement.h"
+#include "base/temporary_file.h"
 
 namespace pkv::os {
 
 namespace {
-
-File open_directory(const char* path) {
-  std::string name = path;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();  // O_NOFOLLOW needs it
-  const int descriptor = retry_on_eintr(
-      [&] { return open(name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
-  if (descriptor < 0) fail_io("memory_directory: cannot open", name, errno);
-  return File(descriptor, true, name);
-}
 
 // Whether the file's device has room for this size; true if the device does not report it.
 bool has_room(const File& file, size_t size) {
@@ -56,12 +47,13 @@ void keep_in_process(void* memory, size_t size) {
 }  // namespace
 
 void* map_file(const char* directory, size_t size) {
-  const File parent = open_directory(directory);
-  TemporaryFile temporary(parent, parent.name());
+  const Directory parent =
+      Directory::open(directory, false, "memory_directory: cannot open", directory);
+  TemporaryFile temporary(parent, parent.path());
   const int descriptor = temporary.file().descriptor();
   take_room(temporary.file(), size);
   void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (memory == MAP_FAILED) fail_io("memory_directory: cannot map a file in", parent.name(), errno);
+  if (memory == MAP_FAILED) fail_io("memory_directory: cannot map a file in", parent.path(), errno);
   keep_in_process(memory, size);
   return memory;
 }

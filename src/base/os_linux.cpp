@@ -1,6 +1,7 @@
 // The Linux calls behind os.h.
 #include "base/os.h"
 
+#include <dlfcn.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 
 #include "base/checked.h"
@@ -88,6 +90,12 @@ uint64_t random_number() noexcept {
          static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
+int fill_random(void* memory, size_t size) noexcept {
+  return getrandom(memory, size, 0) == static_cast<ssize_t>(size) ? 0 : errno;
+}
+
+void wipe(void* memory, size_t size) noexcept { explicit_bzero(memory, size); }
+
 void lower_priority() {
   // On Linux this sets the priority of only the calling thread. If it is refused, the thread runs
   // at its old priority, which is correct, too.
@@ -138,6 +146,32 @@ void process_barrier() {
   while (nanosleep(&time, &time) != 0) {
   }
 }
+
+#if defined(__x86_64__)
+namespace {
+
+constexpr int tile_data = 18;  // XTILEDATA
+
+}  // namespace
+
+bool permit_tiles() noexcept {
+  constexpr int request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+bool saves_tiles() noexcept {
+  constexpr int get_supported = 0x1021;  // ARCH_GET_XCOMP_SUPP
+  uint64_t supported = 0;
+  return syscall(SYS_arch_prctl, get_supported, &supported) == 0 &&
+         (supported >> tile_data & 1) != 0;
+}
+#endif
+
+bool at_fork_in_child(void (*function)()) noexcept {
+  return pthread_atfork(nullptr, nullptr, function) == 0;
+}
+
+void* find_function(const char* name) noexcept { return dlsym(RTLD_DEFAULT, name); }
 
 uint64_t fork_epoch() { return epoch.load(std::memory_order_relaxed); }
 

@@ -1,0 +1,158 @@
+// Files by descriptors. System calls are repeated when a signal interrupts them.
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "base/posix.h"
+
+namespace pkv::os {
+
+std::string proc_link(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
+
+void check_regular(const struct stat& status, const char* what, const std::string& name) {
+  if (S_ISLNK(status.st_mode)) fail_io("a symbolic link is not followed:", name, ELOOP);
+  if (S_ISDIR(status.st_mode)) fail_io(what, name, EISDIR);
+  if (!S_ISREG(status.st_mode)) fail_io("not a regular file:", name, EINVAL);
+}
+
+namespace {
+
+// Keeps a signal that a write raises from ending the process: the signal is blocked meanwhile, and
+// taken from the queue afterwards. It does nothing if the signal was already pending.
+class SignalGuard {
+ public:
+  explicit SignalGuard(int signal) {
+    sigset_t pending;
+    sigemptyset(&signals_);
+    sigaddset(&signals_, signal);
+    sigpending(&pending);
+    wanted_ = sigismember(&pending, signal) == 0;
+    if (wanted_) pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  }
+  ~SignalGuard() {
+    if (!wanted_) return;
+    const int error = errno;
+    const timespec now{};
+    while (sigtimedwait(&signals_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
+  }
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
+
+ private:
+  bool wanted_;
+  sigset_t signals_, before_;
+};
+
+bool is_regular(int descriptor) {
+  struct stat status;
+  return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+// The signal that a write may raise: SIGXFSZ where a file would exceed this process's size limit,
+// SIGPIPE where nobody reads.
+int signal_of_writes(int descriptor) { return is_regular(descriptor) ? SIGXFSZ : SIGPIPE; }
+
+}  // namespace
+
+File::File(int descriptor, bool owned) noexcept
+    : descriptor_(descriptor), owned_(owned), signal_(signal_of_writes(descriptor)) {}
+
+File::File(int descriptor, bool owned, std::string_view name) : File(descriptor, owned) {
+  name_ = name;
+}
+
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      owned_(other.owned_),
+      signal_(other.signal_),
+      name_(std::move(other.name_)) {}
+
+File::~File() {
+  if (owned_ && descriptor_ >= 0) close(descriptor_);
+}
+
+size_t File::read(void* to, size_t n) {
+  size_t done = 0;
+  while (done < n) {
+    const ssize_t got = retry_on_eintr(
+        [&] { return ::read(descriptor_, static_cast<char*>(to) + done, n - done); });
+    if (got < 0) fail_io("cannot read", name_, errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+void File::write(const void* from, size_t n) {
+  const SignalGuard guard(signal_);
+  size_t done = 0;
+  while (done < n) {
+    const ssize_t written = retry_on_eintr(
+        [&] { return ::write(descriptor_, static_cast<const char*>(from) + done, n - done); });
+    if (written <= 0) fail_io("cannot write", name_, written < 0 ? errno : EIO);
+    done += static_cast<size_t>(written);
+  }
+}
+
+int File::allocate(uint64_t size) {
+  const SignalGuard guard(signal_);
+  int error = EINTR;
+  while (error == EINTR) error = posix_fallocate(descriptor_, 0, static_cast<off_t>(size));
+  return error;
+}
+
+void File::sync() const {
+  if (retry_on_eintr([&] { return fsync(descriptor_); }) < 0) fail_io("cannot sync", name_, errno);
+}
+
+std::optional<uint64_t> File::remaining() const {
+  struct stat status;
+  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  const uint64_t size = static_cast<uint64_t>(status.st_size), at = position();
+  return size > at ? size - at : 0;
+}
+
+uint64_t File::position() const {
+  const off_t at = lseek(descriptor_, 0, SEEK_CUR);
+  if (at < 0) fail_io("cannot tell the position in", name_, errno);
+  return static_cast<uint64_t>(at);
+}
+
+void File::seek(uint64_t position) {
+  if (lseek(descriptor_, static_cast<off_t>(position), SEEK_SET) < 0)
+    fail_io("cannot seek in", name_, errno);
+}
+
+void File::touch() const noexcept { (void)futimens(descriptor_, nullptr); }
+
+File open_to_read(const char* path) {
+  struct stat status;
+  if (lstat(path, &status) != 0) fail_io("cannot open", path, errno);
+  check_regular(status, "cannot read", path);
+  // Another process may have put a FIFO there meanwhile; without O_NONBLOCK, opening it would wait
+  // for a writer.
+  const int descriptor = retry_on_eintr(
+      [&] { return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY); });
+  if (descriptor < 0) fail_io("cannot open", path, errno);
+  File file(descriptor, true, path);
+  if (fstat(descriptor, &status) != 0) fail_io("cannot look at", path, errno);
+  check_regular(status, "cannot read", path);
+  return file;
+}
+
+File file_of(int descriptor) {
+  return File(descriptor, false, "descriptor " + std::to_string(descriptor));
+}
+
+}  // namespace pkv::os
