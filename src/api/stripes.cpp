@@ -49,8 +49,7 @@ class StripeOwners {
   // Deleted when the library is unloaded, because end_thread() is part of its code.
   struct Key {
     Key() noexcept {
-      made = pthread_key_create(&key, end_thread) == 0 &&
-             os::at_fork_in_child(begin_child);
+      made = pthread_key_create(&key, end_thread) == 0 && os::at_fork_in_child(begin_child);
     }
     ~Key() {
       if (made.exchange(false)) pthread_key_delete(key);

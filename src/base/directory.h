@@ -27,7 +27,7 @@ class Directory {
 
   const std::string& path() const { return file_.name(); }
   int descriptor() const { return file_.descriptor(); }
-  void sync() const { file_.sync(); }
+  void sync() const;
   // Calls visit(name) for each name except "." and "..", until visit returns false. Returns false
   // if the directory cannot be read.
   bool for_each_name(const std::function<bool(const char*)>& visit) const;

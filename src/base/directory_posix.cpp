@@ -1,6 +1,4 @@
 // Directories by descriptors, which are opened without following links.
-#include "base/directory.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/directory.h"
 #include "base/posix.h"
 
 namespace pkv::os {
@@ -116,6 +115,8 @@ Directory Directory::find_or_make_own(const std::string& name, bool durable) con
   }
   fail_io("cannot use", whole, error);
 }
+
+void Directory::sync() const { file_.sync(); }
 
 bool Directory::for_each_name(const std::function<bool(const char*)>& visit) const {
   // A new descriptor, because readdir() moves the position that duplicates of a descriptor share.

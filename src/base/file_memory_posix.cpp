@@ -1,6 +1,4 @@
 // Maps unnamed files, and has the system read them ahead.
-#include "base/file_memory.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -12,6 +10,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/file_memory.h"
 #include "base/temporary_file.h"
 
 namespace pkv::os {

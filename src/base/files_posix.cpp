@@ -1,6 +1,4 @@
 // Files by descriptors. System calls are repeated when a signal interrupts them.
-#include "base/files.h"
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/files.h"
 #include "base/posix.h"
 
 namespace pkv::os {

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstddef>
 
+#include "base/printf.h"
+
 namespace pkv {
 
 // Lets at most one line through per interval, however many threads log at once.
@@ -29,8 +31,7 @@ class Logger {
   explicit Logger(const pkv_logger* logger) : logger_(logger != nullptr ? *logger : pkv_logger{}) {}
   bool listens() const { return logger_.log != nullptr; }
   // Logs one printf-formatted line of at most 255 characters.
-  void log(pkv_log_level level, const char* format, ...) const noexcept
-      __attribute__((format(printf, 3, 4)));
+  [[PKV_PRINTF(3, 4)]] void log(pkv_log_level level, const char* format, ...) const noexcept;
 
  private:
   friend class DelayedLines;

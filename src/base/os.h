@@ -65,6 +65,12 @@ bool permit_tiles() noexcept;
 // Whether the system can save tile registers, so that it may permit them. Asks for nothing.
 bool saves_tiles() noexcept;
 
+// Instructions of this CPU beyond those of every 64-bit Arm.
+struct ArmFeatures {
+  bool dot_products, bf16, int8_products;
+};
+ArmFeatures arm_features() noexcept;
+
 // A number that rises by one in the child at each fork(). An object that was made in another epoch
 // was inherited from the parent.
 uint64_t fork_epoch();

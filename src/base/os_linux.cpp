@@ -1,6 +1,4 @@
 // The Linux calls behind os.h.
-#include "base/os.h"
-
 #include <dlfcn.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -13,11 +11,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#endif
+
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/os.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define PKV_THREAD_SANITIZER
@@ -164,6 +167,11 @@ bool saves_tiles() noexcept {
   uint64_t supported = 0;
   return syscall(SYS_arch_prctl, get_supported, &supported) == 0 &&
          (supported >> tile_data & 1) != 0;
+}
+#elif defined(__aarch64__)
+ArmFeatures arm_features() noexcept {
+  const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  return {(first & HWCAP_ASIMDDP) != 0, (second & HWCAP2_BF16) != 0, (second & HWCAP2_I8MM) != 0};
 }
 #endif
 

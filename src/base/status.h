@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/printf.h"
+
 namespace pkv {
 
 struct Error : pkv_error_details {
@@ -35,10 +37,8 @@ constexpr pkv_error_details io_details(int error) {
 }
 
 // Throws an Error with a printf-formatted sentence.
-[[noreturn]] void fail(pkv_status status, const char* format, ...)
-    __attribute__((format(printf, 2, 3)));
-[[noreturn]] void fail(const pkv_error_details& details, const char* format, ...)
-    __attribute__((format(printf, 2, 3)));
+[[noreturn, PKV_PRINTF(2, 3)]] void fail(pkv_status status, const char* format, ...);
+[[noreturn, PKV_PRINTF(2, 3)]] void fail(const pkv_error_details& details, const char* format, ...);
 
 // Calls body() for one entry of a caller's list. An Error gets the index of this entry; in nested
 // lists, that of the outermost.

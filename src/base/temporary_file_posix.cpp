@@ -1,7 +1,5 @@
 // A temporary file is written without a name or under a locked random name, and gets its real name
 // by link or rename when it is complete.
-#include "base/temporary_file.h"
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -12,6 +10,7 @@
 #include <utility>
 
 #include "base/posix.h"
+#include "base/temporary_file.h"
 
 namespace pkv::os {
 

@@ -2,9 +2,6 @@
 #include <cpuid.h>
 
 #include <atomic>
-#elif defined(__aarch64__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
 #endif
 
 #include "base/os.h"
@@ -82,11 +79,10 @@ bool could_have_amx() {
 
 bool has_amx() { return amx() == Amx::usable; }
 #elif defined(__aarch64__)
-bool has_neon_dot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool has_neon_dot() { return os::arm_features().dot_products; }
 
 bool has_neon_bf16() {
-  constexpr unsigned long both = HWCAP2_BF16 | HWCAP2_I8MM;
-  return has_neon_dot() && (getauxval(AT_HWCAP2) & both) == both;
+  return has_neon_dot() && os::arm_features().bf16 && os::arm_features().int8_products;
 }
 #endif
 

@@ -6,7 +6,7 @@
     redis -> base                             a library of its own
 
 The engine sees kernels/kernels.h, kernels/views.h and kernels/tile_layout.h only; oneTBB is for
-base/parallel, vector instructions for kernels; what is compiled for an instruction set keeps the
+base/parallel, headers of a system for base, vector instructions for kernels; what is compiled for an instruction set keeps the
 standard library's inline functions out.
 
 A room has a namespace of its name: pkv::memory, pkv::kernels, ... What all rooms know (base), and
@@ -48,6 +48,11 @@ NAMESPACES = {room: f"pkv::{room.removeprefix('engine/')}" for room in ROOMS} | 
 # Rooms with a second namespace inside.
 INNER = {"base": {"pkv", "pkv::os"}, "kernels": {"pkv::kernels", "pkv::kernels::scalar"}}
 KERNELS_FACE = {"kernels/tile_layout.h", "kernels/kernels.h", "kernels/views.h"}
+# Headers of POSIX, Linux and Windows, but for POSIX threads, which exist everywhere.
+SYSTEM = re.compile(
+    r"(sys|linux|asm|arpa|netinet|net)/.*|(unistd|fcntl|dirent|dlfcn|signal|poll|netdb|sched|"
+    r"windows|winsock2|io|psapi|sddl|aclapi|bcrypt)\.h"
+)
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")
 ISA_ALLOWED = re.compile(
     r"xsimd/.*|.*intrin\.h|pagedkv/.*\.h|(arm_neon|arm_sve|stddef|stdint|stdbool|float|limits)\.h"
@@ -75,6 +80,8 @@ def check_include(path, quote, name):
             return "OpenSSL is for redis/tls.cpp only, in redis"
         if VECTOR.match(name) and room != "kernels":
             return "vector instructions are for kernels only"
+        if SYSTEM.fullmatch(name) and room not in ("base", "redis"):
+            return "headers of a system are for base only"
         return None
     target = room_of(name)
     if target is None:
@@ -173,7 +180,8 @@ SAMPLES = [
     ("sees only", {"src/engine/attention/attend.cpp": '#include "kernels/softmax.hpp"\n'}),
     ("oneTBB", {"src/engine/attention/attend.cpp": "#include <tbb/parallel_for.h>\n"}),
     ("vector instructions", {"src/engine/attention/attend.cpp": "#include <immintrin.h>\n"}),
-    ("vector instructions", {"src/base/os.cpp": "#include <xsimd/xsimd.hpp>\n"}),
+    ("vector instructions", {"src/base/os_linux.cpp": "#include <xsimd/xsimd.hpp>\n"}),
+    ("headers of a system", {"src/api/store.cpp": "#include <unistd.h>\n"}),
     ("written from src/ on", {"src/engine/attention/attend.cpp": '#include "attend.h"\n'}),
     ("outside every room", {"src/util/misc.h": ""}),
     (

@@ -6,6 +6,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/printf.h"
+
 namespace pkv {
 namespace {
 
@@ -27,7 +29,7 @@ class Metrics {
   const std::string& text() const { return text_; }
 
  private:
-  [[gnu::format(printf, 2, 3)]] void add(const char* format, ...) {
+  [[PKV_PRINTF(2, 3)]] void add(const char* format, ...) {
     char line[256];
     va_list values;
     va_start(values, format);

@@ -32,7 +32,8 @@ bool is_item_name(std::string_view name) {
          is_number(name.substr(0, name.size() - suffix.size()), name_digits);
 }
 
-// Returns whether an errno of find_own() means that the name is no shard of this store, or no longer.
+// Returns whether an errno of find_own() means that the name is no shard of this store, or no
+// longer.
 bool is_not_ours(int error) {
   return error == EPERM || error == ENOENT || error == ENOTDIR || error == ELOOP || error == EACCES;
 }
@@ -73,9 +74,7 @@ bool DirectoryStore::for_each_file(
 // ---- Items --------------------------------------------------------------------------------------
 
 DirectoryStore::DirectoryStore(const char* path, uint64_t capacity, bool durable)
-    : capacity_(capacity),
-      durable_(durable),
-      root_(os::Directory::open_own(path, durable)) {
+    : capacity_(capacity), durable_(durable), root_(os::Directory::open_own(path, durable)) {
   if (capacity_ != 0) make_room();
   if (capacity_ == 0) remove_orphans();
 }
@@ -171,15 +170,15 @@ void DirectoryStore::remove_orphans() const {
 // files on the way.
 DirectoryStore::Listing DirectoryStore::list() const {
   Listing listing;
-  listing.complete = for_each_file([&](const os::Directory& shard, const char* shard_name,
-                                        const char* name) {
-    const bool item = is_item_name(name);
-    if (!item && (!os::is_temporary_name(name) || os::remove_orphan(shard, name))) return;
-    const std::optional<os::Directory::Status> status = shard.find_file(name);
-    if (!status) return;
-    listing.bytes += status->bytes;
-    if (item) listing.items.push_back({{shard_name, name}, status->changed, status->bytes});
-  });
+  listing.complete =
+      for_each_file([&](const os::Directory& shard, const char* shard_name, const char* name) {
+        const bool item = is_item_name(name);
+        if (!item && (!os::is_temporary_name(name) || os::remove_orphan(shard, name))) return;
+        const std::optional<os::Directory::Status> status = shard.find_file(name);
+        if (!status) return;
+        listing.bytes += status->bytes;
+        if (item) listing.items.push_back({{shard_name, name}, status->changed, status->bytes});
+      });
   return listing;
 }
 
