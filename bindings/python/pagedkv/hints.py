@@ -42,13 +42,23 @@ class Envelope(NamedTuple):
     """The ids of actions that are unknown or malformed, or too many."""
 
 
+NO_HINTS = Envelope([], [])
+
+
 def read_envelope(envelope: Any, prompt_length: int) -> Envelope:
     """Reads an envelope, a mapping or an object with these attributes. What it covers of the output
-    begins at `prompt_length`.
+    begins at `prompt_length`. Raises a ValueError if it is no envelope.
     """
     hints: list[Hint] = []
     rejected: list[str] = []
-    for number, action in enumerate(_items(envelope, "actions")):
+    try:
+        actions = list(_items(envelope, "actions"))
+    except (AttributeError, KeyError, TypeError):
+        kind = type(envelope).__name__
+        raise ValueError(
+            f"an envelope of hints has a list `actions`, and this {kind} none"
+        ) from None
+    for number, action in enumerate(actions):
         try:
             known = _get(action, "action_version") in ("1", "1.0", 1)
             if number >= _MOST_ACTIONS or not known:
@@ -57,6 +67,16 @@ def read_envelope(envelope: Any, prompt_length: int) -> Envelope:
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             rejected.append(str(_get(action, "action_id", number)))
     return Envelope(hints, rejected)
+
+
+def read_request(request: Any) -> Envelope:
+    """Reads the hints of a request in vLLM: `kv_hints` or, because its HTTP server has no such
+    field, the same envelope in `kv_transfer_params`. Raises as `read_envelope`.
+    """
+    envelope = getattr(request, "kv_hints", None)
+    if envelope is None:
+        envelope = (request.kv_transfer_params or {}).get("kv_hints")
+    return NO_HINTS if envelope is None else read_envelope(envelope, request.num_prompt_tokens)
 
 
 def _hints_of(action: Any, prompt_length: int) -> list[Hint]:
@@ -79,7 +99,7 @@ def _hint(kind: HintAction, bounds: Any) -> Hint:
     retention = Retention.HIGH if priority > 0 else Retention.NORMAL
     duration = int(1000 * float(_get(bounds, "duration", 0) or 0))
     first = int(_get(bounds, "start", 0) or 0)
-    if first < 0 or duration < 0 or not 0 <= priority <= 100 or (end is not None and end < first):
+    if first < 0 or duration < 0 or not 0 <= priority <= 100 or (end is not None and end <= first):
         raise ValueError
     return Hint(kind, first, None if end is None else int(end), retention, duration)
 

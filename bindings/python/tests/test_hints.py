@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pagedkv import HintAction, Retention
-from pagedkv.hints import Hint, read_envelope
+from pagedkv.hints import NO_HINTS, Hint, read_envelope, read_request
 
 
 def action(kind: str, payload: Any = None, version: Any = "1.0", name: str = "a") -> dict[str, Any]:
@@ -44,6 +44,7 @@ def test_objects_are_read_as_well() -> None:
         action("kv.pin", version="2.0"),
         action("kv.pin", {"start": 2, "end": 1}),
         action("kv.pin", {"start": -1}),
+        action("kv.drop", {"start": 0, "end": 0}),
         action("kv.pin", {"duration": float("inf")}),
         action("kv.retain", {"directives": "all"}),
         action("kv.retain", {"directives": [{}] * 129}),
@@ -60,3 +61,22 @@ def test_actions_are_limited() -> None:
     read = read_envelope({"actions": [action("kv.drop", name=str(i)) for i in range(18)]}, 5)
     assert len(read.hints) == 16
     assert read.rejected == ["16", "17"]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "actions", [], {}, {"actions": None}, {"actions": "a"}])
+def test_what_is_no_envelope_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=f"a list `actions`, and this {type(wrong).__name__} none"):
+        read_envelope(wrong, 5)
+
+
+def test_the_hints_of_a_request_in_vllm_are_read() -> None:
+    typed = SimpleNamespace(actions=[SimpleNamespace(**action("kv.drop", {"start": 16}))])
+    untyped = {"actions": [action("kv.drop")]}
+
+    def read(kv_hints: Any, kv_transfer_params: Any) -> Any:
+        both = {"kv_hints": kv_hints, "kv_transfer_params": kv_transfer_params}
+        return read_request(SimpleNamespace(**both, num_prompt_tokens=20))
+
+    assert read(None, None) == read(None, {"remote_host": "a"}) == NO_HINTS
+    assert read(None, {"kv_hints": untyped}).hints == [Hint(HintAction.DROP)]
+    assert read(typed, {"kv_hints": untyped}).hints == [Hint(HintAction.DROP, 16)]

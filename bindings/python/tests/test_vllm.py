@@ -74,8 +74,12 @@ def generate(model: Any, prompt: list[int]) -> list[int]:
     return list(output[0, len(prompt) :].tolist())
 
 
-def engine(folder: pathlib.Path, texts: list[list[int]], **options: Any) -> dict[str, Any]:
+def engine(
+    folder: pathlib.Path, texts: list[list[int]], hints: Any = None, **options: Any
+) -> dict[str, Any]:
     job = {"model": str(folder), "prompts": texts, "new": NEW, "engine": options}
+    if hints is not None:
+        job["hints"] = hints
     environment = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -100,6 +104,13 @@ def with_store(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"directory": str(folder), **more},
     }
+
+
+def drop(start: int, message: str) -> dict[str, Any]:
+    """An envelope of hints."""
+    action = {"action_id": "a", "action_type": "kv.drop", "action_version": "1.0"}
+    actions = [action | {"payload": {"start": start}}]
+    return {"protocol_version": "1.0", "message_id": message, "actions": actions}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -133,13 +144,19 @@ def test_prefixes_survive_a_restart(tmp_path: pathlib.Path) -> None:
     save_model("Llama", tmp_path / "other", seed=1)
     texts, store = prompts(), with_store(tmp_path / "store")
 
-    def served(model: str) -> dict[str, Any]:
-        return engine(tmp_path / model, texts, kv_transfer_config=store)
+    def served(model: str, hints: Any = None) -> dict[str, Any]:
+        return engine(tmp_path / model, texts, hints, kv_transfer_config=store)
 
-    first, second = served("model"), served("model")
+    # Nothing is stored from where hints drop a text; a wrong one affects no request.
+    hints: list[Any] = [None] * len(texts)
+    hints[1:5] = drop(40, "typed"), drop(16, "typed"), drop(33, "untyped"), {"message_id": "?"}
+    ends = [len(texts[0]), 40, 16, 33, *map(len, texts[4:])]
+    first, second = served("model", hints), served("model")
     assert first["tokens"] == second["tokens"]
     assert first["cached"] == [0] * len(texts)
-    assert second["cached"] == [(len(text) - 1) // 16 * 16 for text in texts]
+    assert "an envelope of hints has a list" in first["log"]
+    stored = [min(end // 16, (len(text) - 1) // 16) for text, end in zip(texts, ends, strict=True)]
+    assert second["cached"] == [16 * blocks for blocks in stored]
     assert served("other")["cached"] == [0] * len(texts)
 
     # A corrupt block is a miss, and is written again.

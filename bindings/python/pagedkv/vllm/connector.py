@@ -15,6 +15,7 @@ import concurrent.futures
 import dataclasses
 import os
 import pathlib
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -34,7 +35,8 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from .._handle import Uncopied
 from .._repr import counted
 from .._weights import contents_digest, digest, weights_files
-from ..generated.raw import VERSION
+from ..generated.raw import VERSION, HintAction
+from ..hints import NO_HINTS, read_request
 from ..store import DirectoryStore, RedisStore
 from . import BACKEND
 from .block_store import BlockStore, Bytes, block_names, block_of
@@ -67,6 +69,7 @@ class Tracked:
     cached: int = 0  # blocks that vLLM itself has
     found: int = 0  # blocks after these to load
     stored: int = 0  # blocks that are in the store, or on their way
+    kept: int = sys.maxsize  # blocks before what a hint drops; others are not stored
 
 
 class PagedKVConnector(KVConnectorBase_V1):
@@ -148,7 +151,7 @@ class PagedKVConnector(KVConnectorBase_V1):
             tracked.found = 0
         # Speculative tokens in the step are not the request's yet.
         known = min(computed + output.num_scheduled_tokens[request_id], tracked.request.num_tokens)
-        complete = known // self._block_size
+        complete = min(known // self._block_size, tracked.kept)
         if complete > tracked.stored:
             names = self._names(tracked, complete)
             transfers.saves += zip(
@@ -162,7 +165,9 @@ class PagedKVConnector(KVConnectorBase_V1):
             return None
         if request.request_id not in self._tracked:
             salt = (request.cache_salt or "").encode()
-            self._tracked[request.request_id] = Tracked(request, digest([self._model, salt]))
+            tracked = Tracked(request, digest([self._model, salt]))
+            tracked.kept = first_dropped(request) // self._block_size
+            self._tracked[request.request_id] = tracked
         return self._tracked[request.request_id]
 
     def _names(self, tracked: Tracked, count: int) -> list[bytes]:
@@ -264,6 +269,20 @@ class _Queue(Uncopied):
 
 def _lower_priority() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+
+
+def first_dropped(request: Any) -> int:
+    """Where a request's hints drop its text: what follows can be found only with it."""
+    try:
+        read = read_request(request)
+    except ValueError as error:  # of the client, so it must not end the engine
+        logger.warning("request %s: %s", request.request_id, error)
+        read = NO_HINTS
+    if read.rejected:
+        count = counted(len(read.rejected), "hint")
+        logger.warning("request %s: %s cannot be read", request.request_id, count)
+    drops = (hint.first for hint in read.hints if hint.action == HintAction.DROP)
+    return min(drops, default=sys.maxsize)
 
 
 def _check(options: dict[str, Any], kv_cache_config: Any) -> None:
