@@ -195,9 +195,8 @@ def token_ids(tokens: TokenIds, what: str = "tokens") -> npt.NDArray[np.int32]:
             tokens = array.array("i", tokens)
     ids = np.asarray(tokens)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise misuse(
-            f"{what}: a list of integers is needed, this is {ids.dtype} {_shown(ids.shape)}"
-        )
+        shown = f"{ids.dtype} {_shown(ids.shape)}" if ids.ndim else repr(tokens)
+        raise misuse(f"{what}: a list of integers is needed, this is {shown}")
     if (
         ids.dtype != np.int32
         and ids.size

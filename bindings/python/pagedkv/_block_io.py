@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._handle import sized
-from .errors import PagedKVError, errno_of
+from .errors import PagedKVError, errno_of, misuse
 from .generated import raw as _raw
 
 Ids = npt.NDArray[np.uint32]
@@ -54,6 +54,8 @@ class BlockIO(abc.ABC):
 
 def hooks_of(io: BlockIO, block_bytes: Sequence[int]) -> _raw.BlockIo:
     """The struct for C, which keeps alive what it points to. block_bytes: by group."""
+    if not isinstance(io, BlockIO):
+        raise misuse(f"block_io: a BlockIO is needed, this is {io!r}")
 
     def rows(group: int, n: int, at: int) -> Bytes:
         size = block_bytes[group]

@@ -124,6 +124,9 @@ class CacheBase(Handle):
     def rows_shape(self, layer: int) -> LayerShape:
         """The shape of a layer that keeps K and V."""
         shape = self.layer_shape(layer)
+        if not shape.kv_heads and not shape.state_bytes:
+            sentence = "only the engine can read the blocks of its group (block_bytes)"
+            raise MisuseError(Status.UNSUPPORTED, f"layer {layer}: {sentence}")
         if shape.state_bytes:
             raise MisuseError(
                 Status.UNSUPPORTED, f"layer {layer} keeps a state, and no keys and values"
@@ -160,12 +163,12 @@ class CacheBase(Handle):
 
     def prefix_stats(self, salt: bytes | None = None, *, all_salts: bool = False) -> PrefixStats:
         """Statistics of the index for one salt (None: sessions without a salt) or for all salts."""
-        which = _salt(salt, all_salts)
+        which = salt_for_c(salt, all_salts)
         return report(PrefixStats, library().prefix_get_stats, self._handle, *which)
 
     def prefix_clear(self, salt: bytes | None = None, *, all_salts: bool = False) -> None:
         """Drops every cached block that no session uses."""
-        call(library().prefix_clear, self._handle, *_salt(salt, all_salts))
+        call(library().prefix_clear, self._handle, *salt_for_c(salt, all_salts))
 
     def prefix_probe(self, tokens: TokenIds, salt: bytes | None = None) -> int:
         """Returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
@@ -202,7 +205,7 @@ class CacheBase(Handle):
         config.
         """
         limit = NO_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
-        call(library().prefix_set_quota, self._handle, *_salt(salt), limit)
+        call(library().prefix_set_quota, self._handle, *salt_for_c(salt), limit)
 
     def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
         """Returns up to n events from number `first` on: blocks that were cached or removed. The
@@ -286,19 +289,21 @@ def prefix_hash_blocks(
     found = np.empty(len(ids) // max(block_size, 1), np.uint64)
     size = unsigned(block_size, 32, "block_size")
     text = len(ids), address(ids), address(found)
-    call(library().prefix_hash_blocks, *_salt(salt), size, *text)
+    call(library().prefix_hash_blocks, *salt_for_c(salt), size, *text)
     return found
 
 
 def _text(tokens: TokenIds, salt: bytes | None) -> tuple[Any, ...]:
     """The salt and the token ids of a text for C; keep the ids alive during the call."""
     ids = token_ids(tokens)
-    return *_salt(salt), len(ids), ids.ctypes
+    return *salt_for_c(salt), len(ids), ids.ctypes
 
 
-def _salt(salt: bytes | None, all_salts: bool = False) -> tuple[bytes | None, int]:
+def salt_for_c(salt: bytes | None, all_salts: bool = False) -> tuple[bytes | None, int]:
     if all_salts:
         if salt is not None:
             raise misuse("salt: one salt or all of them, not both")
         return None, _raw.ALL_SALTS
+    if salt is not None and not isinstance(salt, bytes):
+        raise misuse(f"salt: bytes are needed, this is {type(salt).__name__}")
     return salt or None, len(salt or b"")

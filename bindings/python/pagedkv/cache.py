@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import growing, number_array, pointer_array
-from ._cache_base import CacheBase
+from ._cache_base import CacheBase, salt_for_c
 from ._enums import enum_number
 from ._handle import signed32, sized
 from ._library import library
@@ -43,9 +43,10 @@ class Cache(CacheBase):
         struct = sized(_raw.SessionConfig)
         struct.priority = signed32(priority, "priority")
         struct.prefix_use = enum_number(prefix_use, PrefixUse, "prefix_use")
-        bytes_of_salt = ctypes.create_string_buffer(salt or b"")
-        if salt:
-            struct.salt, struct.salt_size = ctypes.addressof(bytes_of_salt), len(salt)
+        given, struct.salt_size = salt_for_c(salt)
+        bytes_of_salt = ctypes.create_string_buffer(given or b"")
+        if given:
+            struct.salt = ctypes.addressof(bytes_of_salt)
         return Session(self, library().session_open, self._handle, ctypes.byref(struct))
 
     def begin(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> Batch:

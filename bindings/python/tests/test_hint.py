@@ -109,6 +109,12 @@ def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
             session.hint("return", duration_ms=of_another_type)  # type: ignore[arg-type]
     with pytest.raises(pagedkv.MisuseError, match="action"):
         session.hint("keep")
+    with pytest.raises(pagedkv.MisuseError, match="end is 0, so the range has no tokens"):
+        session.hint("pin", end=0)
+    with pytest.raises(pagedkv.MisuseError, match="salt: bytes are needed, this is str"):
+        cache.hint("pin", [1] * 16, "a tenant")  # type: ignore[arg-type]
+    with pytest.raises(pagedkv.MisuseError, match="tokens: a list of integers .* this is 'pin'"):
+        cache.hint([1] * 16, "pin")  # type: ignore[arg-type]
     with pytest.raises(pagedkv.MisuseError, match="OUT_OF_RANGE"):
         cache.hint("pin", [1] * 16, end=17)
     with pytest.raises(pagedkv.MisuseError, match="INVALID_ARGUMENT"):
