@@ -2,6 +2,8 @@ package pagedkv
 
 import (
 	"errors"
+	"runtime"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -12,8 +14,8 @@ import (
 // between a device and memory.
 //
 // A cache with a store calls Read from one thread of its own and Write from another; saving and
-// loading call them in their goroutine. No step waits for a call. An error is that of saving or
-// loading, with its syscall.Errno or EIO, and a miss of a store. What a step computes must be
+// loading call them in their goroutine. No step waits for a call. An error is the Cause of that of
+// saving or loading, whose Errno is its syscall.Errno or EIO, and a miss of a store. What a step computes must be
 // complete for Read once the step is committed, and Write must not overtake kernels that were
 // started before. The slices are only valid during the call, which must not call the library, nor
 // wait for a goroutine that does. A panic ends the program.
@@ -31,8 +33,9 @@ type BlockIO interface {
 
 // blockCopies is an entry of the registry.
 type blockCopies struct {
-	io    BlockIO
-	bytes []uint64 // of a block, by group
+	io     BlockIO
+	bytes  []uint64 // of a block, by group
+	errors sync.Map // the last one of each thread, by its number
 }
 
 func (h *hooks) blockIO(io BlockIO, groups []LayerGroup) raw.BlockIO {
@@ -40,6 +43,7 @@ func (h *hooks) blockIO(io BlockIO, groups []LayerGroup) raw.BlockIO {
 	for i := range groups {
 		copies.bytes = append(copies.bytes, groups[i].BlockBytes)
 	}
+	h.copies = copies
 	user := h.register(copies)
 	out := raw.BlockIO{User: user, Read: registry.readBlocks, Write: registry.writeBlocks}
 	sized(&out)
@@ -51,10 +55,11 @@ func (c *blockCopies) memory(group uint32, n uintptr, at unsafe.Pointer) []byte 
 }
 
 // answer is what C gets: 0 or a negative errno, of which it reads 32 bits.
-func answer(err error) uintptr {
+func (c *blockCopies) answer(err error) uintptr {
 	if err == nil {
 		return 0
 	}
+	c.errors.Store(syscall.Gettid(), err)
 	number := syscall.EIO
 	errors.As(err, &number)
 	if number == 0 {
@@ -63,12 +68,29 @@ func answer(err error) uintptr {
 	return uintptr(-int64(number))
 }
 
+// withCause runs a call that may call hooks in this thread. Their error is the cause of its error.
+func (c *blockCopies) withCause(function func() error) error {
+	if c == nil {
+		return function()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := syscall.Gettid()
+	c.errors.Delete(thread)
+	err := function()
+	var e *Error
+	if cause, there := c.errors.LoadAndDelete(thread); there && errors.As(err, &e) {
+		e.Cause = cause.(error)
+	}
+	return err
+}
+
 func readBlocksHook(
 	user uintptr, group uint32, n uintptr, blocks, tokens *uint32, to unsafe.Pointer,
 ) uintptr {
 	defer crash()
 	c := registered(user).(*blockCopies)
-	return answer(c.io.Read(int(group), unsafe.Slice(blocks, n), unsafe.Slice(tokens, n),
+	return c.answer(c.io.Read(int(group), unsafe.Slice(blocks, n), unsafe.Slice(tokens, n),
 		c.memory(group, n, to)))
 }
 
@@ -77,5 +99,5 @@ func writeBlocksHook(
 ) uintptr {
 	defer crash()
 	c := registered(user).(*blockCopies)
-	return answer(c.io.Write(int(group), unsafe.Slice(blocks, n), c.memory(group, n, from)))
+	return c.answer(c.io.Write(int(group), unsafe.Slice(blocks, n), c.memory(group, n, from)))
 }

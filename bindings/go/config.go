@@ -1,6 +1,10 @@
 package pagedkv
 
-import raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+import (
+	"time"
+
+	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
+)
 
 // LayerGroup describes layers with the same shape. A plain model is one group; hybrid models have
 // one for each shape or window.
@@ -108,6 +112,18 @@ func (n *numbers) u64(name string, number int) uint64 {
 		n.err = err
 	}
 	return value
+}
+
+// milliseconds rounds up, because 0 often means something else.
+func (n *numbers) milliseconds(name string, d time.Duration) uint64 {
+	if d < 0 && n.err == nil {
+		n.err = misuse(n.op, ErrOutOfRange, "%s is %v, and must not be negative", name, d)
+	}
+	ms := uint64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
 }
 
 // call is the function call, unless a number does not fit.

@@ -132,11 +132,11 @@ func TestAnErrorOfBlockIOIsThatOfASave(t *testing.T) {
 	for _, each := range []struct {
 		err    error
 		number syscall.Errno
-	}{{syscall.ENOSPC, syscall.ENOSPC}, {errors.New("a bug"), syscall.EIO}} {
+	}{{syscall.ENOSPC, syscall.ENOSPC}, {errors.New("a lost device"), syscall.EIO}} {
 		own.err = each.err
 		err := save()
 		refused(t, err, pagedkv.ErrIO)
-		if !errors.Is(err, each.number) {
+		if !errors.Is(err, each.number) || !errors.Is(err, each.err) {
 			t.Errorf("%v", err)
 		}
 	}

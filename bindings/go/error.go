@@ -68,7 +68,7 @@ type Error struct {
 	// With ErrOutOfBlocks: how many blocks must be freed before the same call can succeed.
 	BlocksShort uint64
 	Errno       syscall.Errno // With ErrIO: the error of the system; 0: none.
-	Cause       error         // The error of the caller's io.Reader or io.Writer; nil otherwise.
+	Cause       error         // The error of the caller's io.Reader, io.Writer or BlockIO; or nil.
 }
 
 func (e *Error) Error() string {

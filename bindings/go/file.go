@@ -155,8 +155,10 @@ func (c *Cache) save(
 			given[i].Snapshot = item.Snapshot.handle
 		}
 	}
-	err = to.call(op, config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
-		return raw.FileSave(c.handle, uint64(len(given)), first(given), f, s, &bytes)
+	err = c.hooks.copies.withCause(func() error {
+		return to.call(op, config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
+			return raw.FileSave(c.handle, uint64(len(given)), first(given), f, s, &bytes)
+		})
 	})
 	runtime.KeepAlive(items)
 	runtime.KeepAlive(c)
@@ -166,8 +168,11 @@ func (c *Cache) save(
 func (c *Cache) load(from *stream, config *FileConfig, capacity int) ([]Loaded, error) {
 	handles, labels := make([]raw.Session, capacity), make([]uint64, capacity)
 	var count uint64
-	err := from.call("load", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
-		return raw.FileLoad(c.handle, f, s, uint64(capacity), first(handles), first(labels), &count)
+	err := c.hooks.copies.withCause(func() error {
+		return from.call("load", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
+			return raw.FileLoad(
+				c.handle, f, s, uint64(capacity), first(handles), first(labels), &count)
+		})
 	})
 	runtime.KeepAlive(c)
 	if err != nil {

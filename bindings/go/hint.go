@@ -17,7 +17,7 @@ type Hint struct {
 	First     int
 	End       int           // 0: that of the text; of a session, also what it gets later
 	Retention Retention     // of HintRetain and HintPrefetch
-	Duration  time.Duration // 0: without an end
+	Duration  time.Duration // 0: without an end; others last at least a millisecond
 }
 
 // HintResult says what came of a hint.
@@ -32,7 +32,7 @@ func (h *Hint) place(op string) (*raw.Hint, error) {
 	out := sized(&raw.Hint{})
 	out.Action, out.Retention = int32(h.Action), int32(h.Retention)
 	out.First, out.End = n.u64("first", h.First), n.u64("end", h.End)
-	out.DurationMs = n.u64("duration", int(h.Duration.Milliseconds()))
+	out.DurationMs = n.milliseconds("duration", h.Duration)
 	if h.Duration == HintNever {
 		out.DurationMs = raw.HintNever
 	}
@@ -61,9 +61,9 @@ func (p Prefix) Hint(salt string, tokens []int32, hint Hint) (HintResult, error)
 // SetHintClock sets the clock by which durations of hints end, for tests: it stands at that time
 // since the cache was created until it is set again.
 func (p Prefix) SetHintClock(now time.Duration) error {
-	return call("set hint clock", p.cache, func() raw.Status {
-		return raw.HintSetClock(p.cache.handle, uint64(now.Milliseconds()))
-	})
+	n := numbers{op: "set hint clock"}
+	ms := n.milliseconds("now", now)
+	return n.call(p.cache, func() raw.Status { return raw.HintSetClock(p.cache.handle, ms) })
 }
 
 // Hint gives a hint about the session and returns what came of it.

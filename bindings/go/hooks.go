@@ -64,6 +64,7 @@ const firstEntry = 1 << 16
 // hooks are the entries of one cache.
 type hooks struct {
 	entries []uintptr
+	copies  *blockCopies // nil: none
 }
 
 func (h *hooks) register(entry any) uintptr {

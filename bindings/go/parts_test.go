@@ -57,6 +57,27 @@ func TestPool(t *testing.T) {
 	refused(t, err, pagedkv.ErrOutOfRange, "Blocks is -4")
 }
 
+func TestDurationsOfHints(t *testing.T) {
+	cache := newCache(t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{}})
+	prefix, text := cache.Prefix(), numbered(10, 32)
+	session := open(t, cache)
+	extend(t, session, text)
+	must(t, session.Close())
+	must(t, prefix.SetHintClock(time.Hour))
+	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Microsecond}
+	must(t, errorOf(prefix.Hint("", text, pin)))
+	must(t, prefix.SetHintClock(time.Hour+time.Millisecond))
+	unpinned, err := prefix.Hint("", text, pagedkv.Hint{Action: pagedkv.HintUnpin})
+	if err != nil || unpinned.Outcome != pagedkv.HintMissing {
+		t.Errorf("a short pin has not ended: %+v, %v", unpinned, err)
+	}
+	pin.Duration = -1
+	err = errorOf(prefix.Hint("", text, pin))
+	refused(t, err, pagedkv.ErrOutOfRange, "duration is -1ns, and must not be negative")
+	err = prefix.SetHintClock(-time.Second)
+	refused(t, err, pagedkv.ErrOutOfRange, "now is -1s, and must not be negative")
+}
+
 func TestPrefixIndex(t *testing.T) {
 	cache := newCache(
 		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{KeptEvents: 64, MaxPinnedBlocks: 2}},
