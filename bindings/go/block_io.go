@@ -15,10 +15,10 @@ import (
 //
 // A cache with a store calls Read from one thread of its own and Write from another; saving and
 // loading call them in their goroutine. No step waits for a call. An error is the Cause of that of
-// saving or loading, whose Errno is its syscall.Errno or EIO, and a miss of a store. What a step computes must be
-// complete for Read once the step is committed, and Write must not overtake kernels that were
-// started before. The slices are only valid during the call, which must not call the library, nor
-// wait for a goroutine that does. A panic ends the program.
+// saving or loading, whose Errno is its syscall.Errno or EIO, and a miss of a store. What a step
+// computes must be complete for Read once the step is committed, and Write must not overtake
+// kernels that were started before. The slices are only valid during the call, which must not call
+// the library, nor wait for a goroutine that does. A panic ends the program.
 //
 // A cache that is forgotten is closed once its copies are made. It is not forgotten as long as its
 // BlockIO refers to it.
