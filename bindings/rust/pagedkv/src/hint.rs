@@ -44,10 +44,11 @@ impl Hint {
         self
     }
 
-    /// For how long; of `RETURN`, until when.
+    /// For how long; of `RETURN`, until when. Zero: without an end; others last at least a
+    /// millisecond.
     pub fn duration(mut self, duration: Duration) -> Self {
-        let never = u128::from(sys::PKV_HINT_NEVER);
-        self.0.duration_ms = duration.as_millis().min(never) as u64;
+        let (ms, never) = ((duration.as_nanos() + 999_999) / 1_000_000, sys::PKV_HINT_NEVER);
+        self.0.duration_ms = ms.min(u128::from(never)) as u64;
         self
     }
 }

@@ -62,7 +62,8 @@ impl fmt::Display for Extent {
 }
 
 impl Extent {
-    /// Refuses memory that does not hold the rows, before the library reads or writes them.
+    /// Refuses memory that does not hold the rows, before the library reads or writes them. It
+    /// refuses layers without heads (of states, or elsewhere) by itself.
     fn check(
         self,
         tensor: &sys::pkv_tensor,
@@ -72,6 +73,9 @@ impl Extent {
         what: &str,
     ) -> Result<()> {
         let (heads, dim) = (heads as usize, dim as usize);
+        if heads == 0 {
+            return Ok(());
+        }
         let wanted = || format!("{what}: [{rows}][{heads}][{dim}] (rows, heads, dim) are needed");
         let (fits, usable) = match self {
             Self::Array(shape, usable) => (shape == [rows, heads, dim], usable),
@@ -110,7 +114,7 @@ impl Extent {
     ) -> Result<()> {
         let (heads, dim, reach) = (heads as usize, dim as usize, rows.reach());
         let fits = match self {
-            _ if total == 0 => true,
+            _ if total == 0 || heads == 0 => true,
             Self::Array(shape, usable) => {
                 tensor.batch_stride == 0
                     && usable

@@ -144,6 +144,21 @@ fn an_error_or_a_panic_on_a_thread_of_the_store_is_a_miss() {
 }
 
 #[test]
+fn what_needs_the_numbers_is_refused() {
+    let cache = Cache::new(&config(&Arc::default())).unwrap();
+    let mut session = cache.open_session().unwrap();
+    let mut batch = cache.begin([(&mut session, 1)]).unwrap();
+    let (rows, mut out) = ([0f32; 16], [0f32; 16]);
+    let mut refused = vec![batch.write(0, &rows, &rows), batch.attend(0, &rows, &mut out)];
+    batch.commit(&[1]).unwrap();
+    refused.push(session.read(0, 0..1, &mut out, &mut [0f32; 16]));
+    for refused in refused.into_iter().map(Result::unwrap_err) {
+        assert_eq!(refused.status(), Status::UNSUPPORTED);
+        assert!(refused.message().contains("only the engine can read"), "{refused}");
+    }
+}
+
+#[test]
 fn groups_and_hooks_need_each_other() {
     let group = LayerGroup::elsewhere(1, BYTES as u64);
     let refused = Cache::new(&CacheConfig::new(group).storage(Storage::NONE).blocks(4));

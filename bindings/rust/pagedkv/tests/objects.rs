@@ -464,6 +464,12 @@ fn the_prefix_index_tells_what_it_does() {
     {
         assert_eq!(cache.hint(salt, &text, unpin).unwrap().outcome, outcome);
     }
+    let short = Hint::new(HintAction::PIN).duration(Duration::from_nanos(1));
+    assert_eq!(cache.hint(Salt::None, &text, short).unwrap().tokens, 16);
+    cache.set_hint_clock(Duration::from_millis(1_000_001)).unwrap();
+    assert_eq!(cache.hint(Salt::None, &text, unpin).unwrap().outcome, HintOutcome::MISSING);
+    let all = cache.hint(Salt::All, &text, short).unwrap_err();
+    assert!(all.message().contains("this call is about one salt"), "{all}");
     prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
     assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
     prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();
