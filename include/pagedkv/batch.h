@@ -203,8 +203,9 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
  * block: copy from[i] to to[i].
  *
  * If all holders of such a block are in this batch and write to it, one of them keeps it, so n
- * holders need n - 1 new blocks. With storage PAGED the copies are already made. With storage NONE
- * the engine must make all of them before it writes the first row.
+ * holders need n - 1 new blocks. With storage PAGED the copies are already made, except in groups
+ * with block_bytes. There, and with storage NONE, the engine must make all of them before it writes
+ * the first row.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
