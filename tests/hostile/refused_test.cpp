@@ -136,7 +136,7 @@ class Life : public Story {
   }
 };
 
-// A session ends with ranges that begin and end inside of what it leaves behind, some for a time,
+// A session ends with ranges that begin and end within what it leaves behind, some for a time,
 // and with a part to drop. Without memory they begin or end elsewhere, but they end in time.
 class Ranges : public Story {
  public:
