@@ -10,13 +10,12 @@
 #include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "../support/rows.h"
-#include "../support/sanitizers.h"
 
 namespace cache_test::hints_test {
 namespace {
 
 constexpr size_t longest = 200;
-constexpr int names = 3, rounds = pkv::test::sanitized ? 100 : 400;
+constexpr int names = 3, rounds = 400;
 
 Text text_of(uint64_t name) { return tokens(static_cast<int32_t>(1000 * (1 + name)), longest); }
 
