@@ -15,7 +15,7 @@ namespace pkv::os {
 namespace {
 
 // Only the user may read prompts and answers.
-constexpr mode_t private_mode = 0700;
+constexpr mode_t private_folder = 0700;
 constexpr int own_flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 bool others_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
@@ -68,7 +68,7 @@ Directory Directory::open(const std::string& path, bool follow_link, const char*
 
 Directory Directory::open_own(const char* path, bool durable) {
   const std::string name = without_slashes(path);
-  const bool is_new = mkdir(name.c_str(), private_mode) == 0;
+  const bool is_new = mkdir(name.c_str(), private_folder) == 0;
   // Parent directories are not made: if a volume is not mounted, the store would end up elsewhere.
   if (!is_new && errno == ENOENT)
     fail_io("the parent of a store's directory does not exist:", name, ENOENT);
@@ -108,7 +108,7 @@ Directory Directory::find_or_make_own(const std::string& name, bool durable) con
   int error = 0;
   if (std::optional<Directory> found = find_own(name.c_str(), &error)) return std::move(*found);
   if (error == ENOENT) {
-    const bool is_new = mkdirat(descriptor(), name.c_str(), private_mode) == 0;
+    const bool is_new = mkdirat(descriptor(), name.c_str(), private_folder) == 0;
     if (!is_new && errno != EEXIST) fail_io("cannot make the directory", whole, errno);
     if (is_new && durable) sync();
     if (std::optional<Directory> made = find_own(name.c_str(), &error)) return std::move(*made);
