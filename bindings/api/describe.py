@@ -129,7 +129,9 @@ DECLARATIONS = {
     "functions": rf"{BEFORE}PKV_(?:REDIS_)?API ([^;(]*[ *])(\w+)\(([^;]*)\);",
 }
 # Lines that a header may also have.
-REST = r"/\*.*?\*/|#(?:include|ifndef|endif|if|elif|else|define PAGEDKV_|define PKV_\w+(?:$|\()).*?$"
+REST = (
+    r"/\*.*?\*/|#(?:include|ifndef|endif|if|elif|else|define PAGEDKV_|define PKV_\w+(?:$|\()).*?$"
+)
 
 
 def macro_type(value):

@@ -51,7 +51,8 @@ void check_list(const Element* list, size_t n, const char* name) {
 inline std::string_view check_salt(const void* salt, uint64_t size) {
   constexpr uint64_t max_size = 256;
   if (size == PKV_ALL_SALTS)
-    fail(PKV_INVALID_ARGUMENT, "salt_size is PKV_ALL_SALTS; this call is about one salt");
+    fail(PKV_INVALID_ARGUMENT,
+         "salt_size is PKV_ALL_SALTS (2^64 - 1); this call is about one salt");
   if (salt == nullptr && size > 0)
     fail(PKV_INVALID_ARGUMENT, "salt is NULL for %llu bytes", llu(size));
   if (size > max_size)

@@ -1,9 +1,8 @@
 // Directories by paths. The handle of an open directory keeps others from renaming or deleting it,
 // so that its path stays the same directory.
-#include "base/directory.h"
-
 #include <cerrno>
 
+#include "base/directory.h"
 #include "base/windows.h"
 // After windows.h.
 #include <aclapi.h>
@@ -25,14 +24,13 @@ bool is_plain(std::string_view name) {
 
 // Returns an invalid handle and sets *error if the path is no directory.
 Handle open_directory(const std::string& path, bool follow_link, int* error) {
-  const DWORD flags =
-      FILE_FLAG_BACKUP_SEMANTICS | (follow_link ? 0 : FILE_FLAG_OPEN_REPARSE_POINT);
+  const DWORD flags = FILE_FLAG_BACKUP_SEMANTICS | (follow_link ? 0 : FILE_FLAG_OPEN_REPARSE_POINT);
   Handle handle(CreateFileW(wide_path(path).c_str(), GENERIC_READ | READ_CONTROL,
                             FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr, OPEN_EXISTING, flags,
                             nullptr));
   FILE_ATTRIBUTE_TAG_INFO info{};
-  if (!handle || !GetFileInformationByHandleEx(handle.get(), FileAttributeTagInfo, &info,
-                                               sizeof info)) {
+  if (!handle ||
+      !GetFileInformationByHandleEx(handle.get(), FileAttributeTagInfo, &info, sizeof info)) {
     *error = errno_of();
     return Handle(INVALID_HANDLE_VALUE);
   }
@@ -134,9 +132,9 @@ Directory Directory::open_own(const char* path, bool) {
   int error = 0;
   Handle handle = open_directory(name, false, &error);
   if (!handle)
-    fail_io(error == ELOOP ? "a symbolic link is not followed to a store:"
-                           : "cannot use as a store:",
-            name, error);
+    fail_io(
+        error == ELOOP ? "a symbolic link is not followed to a store:" : "cannot use as a store:",
+        name, error);
   if (const char* const fault = fault_of(handle.get()); fault != nullptr)
     fail_io(fault, name, EPERM);
   return Directory(file_of(std::move(handle), name), 0);
@@ -185,8 +183,8 @@ bool Directory::for_each_name(const std::function<bool(const char*)>& visit) con
 
 std::optional<Directory::Status> Directory::find_file(const char* name) const {
   WIN32_FILE_ATTRIBUTE_DATA data;
-  if (!is_plain(name) || !GetFileAttributesExW(wide_path(child(path(), name)).c_str(),
-                                               GetFileExInfoStandard, &data))
+  if (!is_plain(name) ||
+      !GetFileAttributesExW(wide_path(child(path(), name)).c_str(), GetFileExInfoStandard, &data))
     return std::nullopt;
   constexpr DWORD others = FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_REPARSE_POINT;
   if ((data.dwFileAttributes & others) != 0) return std::nullopt;

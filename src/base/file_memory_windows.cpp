@@ -1,12 +1,11 @@
 // Maps files that disappear when they are closed, and has the system read them ahead.
-#include "base/file_memory.h"
-
 #include <cerrno>
 #include <cstdio>
 #include <string>
 
 #include "base/checked.h"
 #include "base/directory.h"
+#include "base/file_memory.h"
 #include "base/temporary_file.h"
 #include "base/windows.h"
 

@@ -68,8 +68,8 @@ std::wstring wide_path(const std::string& path) {
   // Names of devices are refused before, because paths with this prefix are not searched for them.
   if (text.starts_with(L"\\\\")) return text;
   std::wstring whole(32767, L'\0');
-  const DWORD n = GetFullPathNameW(text.c_str(), static_cast<DWORD>(whole.size()), whole.data(),
-                                   nullptr);
+  const DWORD n =
+      GetFullPathNameW(text.c_str(), static_cast<DWORD>(whole.size()), whole.data(), nullptr);
   if (n == 0 || n >= whole.size()) fail_io("not a path:", path, errno_of());
   whole.resize(n);
   return whole.starts_with(L"\\\\") ? whole : L"\\\\?\\" + whole;

@@ -1,6 +1,5 @@
 // The Windows calls behind os.h. There is no fork(): the epoch stays 0.
 #include "base/os.h"
-
 #include "base/windows.h"
 // After windows.h.
 #include <bcrypt.h>

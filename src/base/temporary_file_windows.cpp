@@ -1,10 +1,9 @@
 // A temporary file has a random name, and its open handle, which shares no writing, is the lock.
-#include "base/temporary_file.h"
-
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
+#include "base/temporary_file.h"
 #include "base/windows.h"
 
 namespace pkv::os {
@@ -67,8 +66,8 @@ std::optional<File> TemporaryFile::create_named() {
   std::string name = random_name(path_);
   PrivateSecurity security;
   Handle handle(CreateFileW(wide_path(child(directory_, name)).c_str(),
-                            GENERIC_READ | GENERIC_WRITE | DELETE, FILE_SHARE_READ,
-                            security.get(), CREATE_NEW, FILE_ATTRIBUTE_NORMAL, nullptr));
+                            GENERIC_READ | GENERIC_WRITE | DELETE, FILE_SHARE_READ, security.get(),
+                            CREATE_NEW, FILE_ATTRIBUTE_NORMAL, nullptr));
   if (!handle && GetLastError() == ERROR_FILE_EXISTS) return std::nullopt;
   if (!handle) fail_io("cannot create a file beside", path_, errno_of());
   const HANDLE file = handle.get();

@@ -24,8 +24,7 @@ bool is_reserved(std::string_view name);
 class Handle {
  public:
   explicit Handle(HANDLE handle) : handle_(handle) {}
-  Handle(Handle&& other) noexcept
-      : handle_(std::exchange(other.handle_, INVALID_HANDLE_VALUE)) {}
+  Handle(Handle&& other) noexcept : handle_(std::exchange(other.handle_, INVALID_HANDLE_VALUE)) {}
   ~Handle() {
     if (*this) CloseHandle(handle_);
   }

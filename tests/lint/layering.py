@@ -6,8 +6,8 @@
     redis -> base                             a library of its own
 
 The engine sees kernels/kernels.h, kernels/views.h and kernels/tile_layout.h only; oneTBB is for
-base/parallel, headers of a system for base, vector instructions for kernels; what is compiled for an instruction set keeps the
-standard library's inline functions out.
+base/parallel, headers of a system for base, vector instructions for kernels; what is compiled for
+an instruction set keeps the standard library's inline functions out.
 
 A room has a namespace of its name: pkv::memory, pkv::kernels, ... What all rooms know (base), and
 the nouns that users know (cache and session), are in pkv itself.

@@ -1,13 +1,14 @@
 // Threads give hints of every kind about the same session and the same texts, while another thread
 // runs that session and a device copies its blocks. No step is refused, the session keeps what it
 // computed, and all hints end.
+#include "../support/hints.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 
 #include "../cache/elsewhere.h"
-#include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "../support/rows.h"
 
