@@ -16,7 +16,11 @@ UNITS = [
 
 def sources_of(root, folders, left_out):
     paths = [path for folder in folders for path in sorted((root / folder).rglob("*.cpp"))]
-    return [path for path in paths if str(path.relative_to(root)) not in left_out]
+    return [
+        path
+        for path in paths
+        if str(path.relative_to(root)) not in left_out and not path.stem.endswith("_windows")
+    ]
 
 
 def compile_together(root, sources, compiler):

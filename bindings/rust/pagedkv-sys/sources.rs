@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-/// All of these folders' files are compiled, except for the other way to run threads.
+/// All of these folders' files are compiled, except for the other way to run threads, and files for
+/// other systems.
 const FOLDERS: [&str; 3] = ["api", "base", "engine"];
 const THREADS: [&str; 2] = ["parallel_tbb.cpp", "parallel_pool.cpp"];
 /// How many files are compiled as one, since half of the time of compiling is headers.
@@ -86,6 +87,7 @@ fn other_jobs(root: &Path, common: &cc::Build) -> Result<Vec<cc::Build>, String>
         list_sources(&root.join("src").join(folder), &mut files)?;
     }
     files.retain(|file| !THREADS.iter().any(|name| *name != threads && file.ends_with(name)));
+    files.retain(|file| !file.to_string_lossy().ends_with("_windows.cpp"));
     let directory = PathBuf::from(env::var("OUT_DIR").unwrap());
     let mut jobs = Vec::new();
     for (i, files) in files.chunks(JOINED).enumerate() {
