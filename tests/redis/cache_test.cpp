@@ -91,7 +91,8 @@ TEST_F(RedisTier, AClusterKeepsBlocks) {
 
 TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
   redis_test::Server server;
-  auto redis = made<pkv_redis_config>({.servers = server.address().c_str()});
+  const std::string address = server.address();
+  const auto redis = made<pkv_redis_config>({.servers = address.c_str()});
   const auto whole = cache_test::tokens(1, 70);
   for (const uint64_t items : {0, 6}) {  // the second time as after a restart
     pkv_store table;
