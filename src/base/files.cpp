@@ -1,5 +1,7 @@
 #include "base/files.h"
 
+#include <utility>
+
 namespace pkv::os {
 
 void fail_io(const char* what, const std::string& name, int error) {
@@ -8,5 +10,15 @@ void fail_io(const char* what, const std::string& name, int error) {
   fail(io_details(error), "%s %s%s: %s (errno %d)", what, shown > 0 ? "..." : "",
        name.c_str() + shown, errno_text(error), error);
 }
+
+File::File(int descriptor, bool owned, std::string_view name) : File(descriptor, owned) {
+  name_ = name;
+}
+
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      owned_(other.owned_),
+      signal_(other.signal_),
+      name_(std::move(other.name_)) {}
 
 }  // namespace pkv::os

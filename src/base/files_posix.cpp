@@ -67,16 +67,6 @@ int signal_of_writes(int descriptor) { return is_regular(descriptor) ? SIGXFSZ :
 File::File(int descriptor, bool owned) noexcept
     : descriptor_(descriptor), owned_(owned), signal_(signal_of_writes(descriptor)) {}
 
-File::File(int descriptor, bool owned, std::string_view name) : File(descriptor, owned) {
-  name_ = name;
-}
-
-File::File(File&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      owned_(other.owned_),
-      signal_(other.signal_),
-      name_(std::move(other.name_)) {}
-
 File::~File() {
   if (owned_ && descriptor_ >= 0) close(descriptor_);
 }

@@ -122,16 +122,6 @@ bool is_regular(HANDLE handle) { return GetFileType(handle) == FILE_TYPE_DISK; }
 File::File(int descriptor, bool owned) noexcept
     : descriptor_(descriptor), owned_(owned), signal_(0) {}
 
-File::File(int descriptor, bool owned, std::string_view name) : File(descriptor, owned) {
-  name_ = name;
-}
-
-File::File(File&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      owned_(other.owned_),
-      signal_(other.signal_),
-      name_(std::move(other.name_)) {}
-
 File::~File() {
   if (owned_ && descriptor_ >= 0) _close(descriptor_);
 }
