@@ -108,8 +108,7 @@ typedef struct pkv_hint {
   uint32_t struct_size;   /**< Must be sizeof(pkv_hint). */
   pkv_hint_action action; /**< What to do. */
   uint64_t first;         /**< Where the range begins, in tokens. */
-  /** Where it ends; 0: at the end of the text. RETAIN of a session is then about later tokens, too.
-   */
+  /** Where it ends; 0: where the text ends. RETAIN of a session is then for later tokens, too. */
   uint64_t end;
   pkv_retention retention; /**< For RETAIN and PREFETCH. Default NORMAL. */
   uint32_t reserved;       /**< 0. */

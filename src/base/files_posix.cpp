@@ -14,8 +14,6 @@
 
 namespace pkv::os {
 
-std::string proc_link(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
-
 void check_regular(const struct stat& status, const char* what, const std::string& name) {
   if (S_ISLNK(status.st_mode)) fail_io("a symbolic link is not followed:", name, ELOOP);
   if (S_ISDIR(status.st_mode)) fail_io(what, name, EISDIR);

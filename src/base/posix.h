@@ -20,7 +20,4 @@ auto retry_on_eintr(const Call& call) {
 // Throws IO if the file is not a regular one; for a directory the sentence begins with `what`.
 void check_regular(const struct stat& status, const char* what, const std::string& name);
 
-// The path under which this process can name its open file.
-std::string proc_link(int descriptor);
-
 }  // namespace pkv::os

@@ -22,6 +22,9 @@ bool is_same(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+// The path under which this process can name its open file.
+std::string proc_link(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
+
 // Whether proc_link() leads to the file: in a chroot, /proc may be missing or be anything.
 bool has_proc_link(int descriptor) {
   struct stat file, linked;
