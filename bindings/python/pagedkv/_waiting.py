@@ -24,7 +24,8 @@ class Ending(NamedTuple):
 
 
 # By handle. The collector may run these functions inside each other and in any thread, and fork()
-# may come at any time. So there is no lock, and each step is one operation of a dict.
+# may come at any time. So there is no lock, and each step is one operation of a dict. It is never
+# dict.copy(): before Python 3.12 the collector may run in the middle of a copy.
 waiting: dict[int, Ending] = {}
 
 
@@ -41,8 +42,13 @@ def close_waiting() -> None:
     """
     progress = True
     while progress:
-        closed = [_try(handle, ending) for handle, ending in waiting.copy().items()]
+        closed = [_close_if_waiting(handle) for handle in list(waiting)]
         progress = any(closed)
+
+
+def _close_if_waiting(handle: int) -> bool:
+    ending = waiting.get(handle)
+    return ending is not None and _try(handle, ending)
 
 
 def _try(handle: int, ending: Ending) -> bool:

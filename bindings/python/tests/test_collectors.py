@@ -506,6 +506,33 @@ print("parent", store.closed)
     )
 
 
+def test_the_collector_runs_anywhere_in_close_waiting() -> None:
+    def refuse() -> None:
+        raise pagedkv.MisuseError(pagedkv.Status.BUSY, "it is used")
+
+    class Dying:
+        def __del__(self) -> None:
+            for handle in (3, 4):
+                _waiting.waiting.pop(handle)
+
+    threshold = gc.get_threshold()
+    try:
+        for allocations in range(30):
+            for handle in range(5):
+                _waiting.waiting[handle] = _waiting.Ending(refuse)
+            cycle(Dying())
+            count = gc.get_count()[0]
+            gc.set_threshold(count + allocations)
+            gc.enable()
+            _waiting.close_waiting()
+            gc.disable()
+            gc.collect()
+            assert list(_waiting.waiting) == [0, 1, 2]
+    finally:
+        gc.set_threshold(*threshold)
+        _waiting.waiting.clear()
+
+
 def test_many_threads_that_forget_everything() -> None:
     gc.enable()
     collectors.storm(rounds=3)
