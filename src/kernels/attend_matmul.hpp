@@ -43,6 +43,7 @@ class AttendMatmul {
         sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
         row_in_pairs_(scratch.take<bool>(rows_)),
         key_tiles_(scratch.take<const float*>(step_ / tile_tokens)),
+        pair_tiles_(scratch.take<const unsigned char*>(step_ / tile_tokens)),
         ahead_(task.kv),
         seen_(task, scratch) {}
 
@@ -129,6 +130,7 @@ class AttendMatmul {
     for (uint32_t tile = seen_.first_tile(); tile < seen_.tiles_end(); tile++) {
       const TokenMask present = put(tile);
       key_tiles_[tile] = k_;  // any numbers: no row sees a tile that is not present
+      pair_tiles_[tile] = k_pairs_;
       if (present != 0) unpack_keys(tile);
       finite_ &= v_in_pairs_ ? copy_values(tile, present) : unpack_values(tile, present);
     }
@@ -161,12 +163,27 @@ class AttendMatmul {
   void unpack_keys(uint32_t tile) {
     const unsigned char* const keys = tiles_.keys(0, head_);
     if (some_not_) put_key_tile(tile, keys);
-    if (some_in_pairs_) key_pairs_->copy(keys, task_.kv.k.dim, k_pairs_ + tile * k_tile_bytes());
+    if (some_in_pairs_) put_key_pairs(tile, keys);
   }
 
-  // Packed fp32 tiles are multiplied where they are.
+  bool packed() const { return task_.kv.layout == PKV_LAYOUT_PACKED; }
+
+  // Packed tiles that need no conversion are multiplied where they are.
+  void put_key_pairs(uint32_t tile, const unsigned char* keys) {
+    if (key_pairs_->copy == nullptr && packed()) {
+      pair_tiles_[tile] = keys;
+      return;
+    }
+    unsigned char* const to = k_pairs_ + tile * k_tile_bytes();
+    if (key_pairs_->copy != nullptr)
+      key_pairs_->copy(keys, task_.kv.k.dim, to);
+    else
+      __builtin_memcpy(to, keys, k_tile_bytes());
+    pair_tiles_[tile] = to;
+  }
+
   void put_key_tile(uint32_t tile, const unsigned char* keys) {
-    if (task_.kv.k.dtype == PKV_F32 && task_.kv.layout == PKV_LAYOUT_PACKED) {
+    if (task_.kv.k.dtype == PKV_F32 && packed()) {
       key_tiles_[tile] = reinterpret_cast<const float*>(keys);
       return;
     }
@@ -215,9 +232,8 @@ class AttendMatmul {
         constexpr unsigned n = tile_rows<size>;
         if (seen_.end_of_rows(row, n) <= column) return;
         ahead_.prefetch();
-        uint32_t in_pairs = 0;
-        for (uint32_t r = row; r < row + n; r++) in_pairs += row_in_pairs_[r];
         const float* const q = q_ + size_t{row} * task_.kv.k.dim;
+        const uint32_t in_pairs = rows_in_pairs(row, n);
         if (in_pairs == 0) return multiply_floats<n, n>(q, row, column, vectors);
         if (in_pairs == n) return multiply_pairs<size>(row, column, vectors);
         // Rows are multiplied one by one, so that the bits of a row do not depend on the rows
@@ -227,6 +243,14 @@ class AttendMatmul {
                                  : multiply_floats<1, n>(q + r, row + r, column, vectors);
       });
     }
+  }
+
+  // Returns how many of the n rows from `row` on are in pairs.
+  uint32_t rows_in_pairs(uint32_t row, uint32_t n) const {
+    if (!some_in_pairs_ || !some_not_) return some_in_pairs_ ? n : 0;
+    uint32_t in_pairs = 0;
+    for (uint32_t r = row; r < row + n; r++) in_pairs += row_in_pairs_[r];
+    return in_pairs;
   }
 
   // Numbers of a row of q are `stride` apart.
@@ -244,18 +268,12 @@ class AttendMatmul {
   template <unsigned size>
   void multiply_pairs(uint32_t row, uint32_t column, unsigned vectors) {
     const unsigned char* b[2];
-    put_columns(k_pairs_, k_tile_bytes(), column, key_pairs_->column_bytes, b);
+    for (uint32_t i = 0; i < vectors; i++) {
+      const uint32_t at = column + i * static_cast<uint32_t>(Floats<Isa>::size);
+      b[i] = pair_tiles_[at / tile_tokens] + at % tile_tokens * key_pairs_->column_bytes;
+    }
     key_pairs_->multiply[size](vectors, q_pairs_ + size_t{row} * pair_stride, q_units_ + row, b,
                                task_.kv.k.dim, scores_ + size_t{row} * score_stride + column);
-  }
-
-  // The addresses of two vectors of columns of pairs, in panels of 16 columns.
-  static void put_columns(const unsigned char* panels, size_t panel_bytes, uint32_t column,
-                          size_t column_bytes, const unsigned char* (&b)[2]) {
-    for (uint32_t i = 0; i < 2; i++) {
-      const uint32_t at = column + i * static_cast<uint32_t>(Floats<Isa>::size);
-      b[i] = panels + at / tile_tokens * panel_bytes + at % tile_tokens * column_bytes;
-    }
   }
 
   // Applies softcap and ALiBi to the scores of a row, and hides the tokens that the row does not
@@ -317,7 +335,11 @@ class AttendMatmul {
     float* const out = out_ + size_t{row} * value_dim + column;
     if (v_in_pairs_) {
       const unsigned char* b[2];
-      put_columns(v_pairs_ + begin * 32, size_t{step_} * 32, column, value_pairs_->column_bytes, b);
+      for (uint32_t i = 0; i < vectors; i++) {
+        const uint32_t at = column + i * static_cast<uint32_t>(Floats<Isa>::size);
+        b[i] = v_pairs_ + (size_t{at / tile_tokens} * step_ + begin) * 32 +
+               at % tile_tokens * value_pairs_->column_bytes;
+      }
       const float* const scales = v_scales_ + step_ * value_pairs_->scale_of(column) + begin;
       value_pairs_->multiply[size](vectors, weights, weight_units_ + row, b, scales, end - begin,
                                    out, value_dim);
@@ -365,7 +387,8 @@ class AttendMatmul {
   float* const weight_units_;     // by row
   float* const sums_;
   bool* const row_in_pairs_;
-  const float** const key_tiles_;  // by tile: its K in fp32
+  const float** const key_tiles_;           // by tile: its K in fp32
+  const unsigned char** const pair_tiles_;  // and in pairs
   TilesAhead<Isa> ahead_;
   SeenRows<Isa> seen_;
   uint32_t head_ = 0;

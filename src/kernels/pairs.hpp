@@ -23,7 +23,7 @@ struct KeyPairOps {
   // Writes a row of queries in pairs, unless it cannot be one. Returns whether it was written.
   // Its scores are to be multiplied by the unit.
   bool (*put_query)(const float* q, uint32_t dim, float scale, uint32_t* to, float* unit);
-  // Writes the pairs of a tile.
+  // Writes the pairs of a tile. NULL if a packed tile is stored as they are.
   void (*copy)(const unsigned char* tile, uint32_t dim, unsigned char* to);
   // Computes the scores of some rows, for 1 or 2 vectors of columns.
   void (*multiply[4])(unsigned vectors, const uint32_t* q, const float* units, TilePointers b,

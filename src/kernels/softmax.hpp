@@ -160,11 +160,36 @@ void raise_max(Floats<Isa> top, uint32_t value_dim, RowState row) {
   lower_to<Isa>(max, row.out, row.max, row.sums, value_dim);
 }
 
+// The same as absorb_row(), for 8 vectors of 16 scores, which stay in registers.
+template <class Isa, class Put>
+void absorb_whole_row(const float* scores, uint32_t value_dim, RowState row, const Put& put) {
+  using F = Floats<Isa>;
+  F score[8];
+  PKV_UNROLL
+  for (unsigned i = 0; i < 8; i++) score[i] = F::load_aligned(scores + i * F::size);
+  F top[4];
+  PKV_UNROLL
+  for (unsigned i = 0; i < 4; i++) top[i] = xsimd::max(score[i], score[i + 4]);
+  raise_max<Isa>(xsimd::max(xsimd::max(top[0], top[1]), xsimd::max(top[2], top[3])), value_dim,
+                 row);
+  const F shift(shift_of(*row.max));
+  F total = F::load_aligned(row.sums);
+  PKV_UNROLL
+  for (unsigned i = 0; i < 8; i++) {
+    const F weight = weight_of<Isa>(score[i] - shift);
+    put(weight, i * static_cast<uint32_t>(F::size));
+    total += weight;
+  }
+  total.store_aligned(row.sums);
+}
+
 // Calls put(weight, i) with the weights of n scores of one row, of which vector `weight` begins at
 // i; n is a multiple of 16.
 template <class Isa, class Put>
 void absorb_row(const float* scores, uint32_t n, uint32_t value_dim, RowState row, const Put& put) {
   using F = Floats<Isa>;
+  if constexpr (F::size == tile_tokens)
+    if (n == 8 * F::size) return absorb_whole_row<Isa>(scores, value_dim, row, put);
   F top = F::load_aligned(scores);
   for (uint32_t i = F::size; i < n; i += F::size)
     top = xsimd::max(top, F::load_aligned(scores + i));

@@ -127,9 +127,7 @@ template <DotsPairs Isa>
 struct KeyPairs<Isa, PKV_BF16> : WholeKeyPairs<Isa> {
   // A tile of K is multiplied in its layout: a word for each column.
   static constexpr size_t column_bytes = 4;
-  static void copy(const unsigned char* tile, uint32_t dim, unsigned char* to) {
-    __builtin_memcpy(to, tile, size_t{tile_tokens} * dim * 2);
-  }
+  static constexpr void (*copy)(const unsigned char*, uint32_t, unsigned char*) = nullptr;
   template <unsigned rows>
   static void multiply(unsigned vectors, const uint32_t* q, const float* units, TilePointers b,
                        uint32_t dim, float* scores) {
@@ -210,9 +208,11 @@ struct ValuePairs<Isa, PKV_BF16> : Bf16ValuePairs<Isa> {
 
   static float absorb(float* scores, uint32_t n, uint32_t end, const float*, uint32_t dim,
                       RowState row) {
-    absorb_row<Isa>(scores, n, end, dim, row);
-    for (uint32_t t = 0; t < end; t += tile_tokens)
-      PairValueTile<Isa, PKV_BF16>::round(scores + t, scores + t / 2);
+    if (n != 0)
+      absorb_row<Isa>(scores, n, dim, row, [=](Floats<Isa> weight, uint32_t i) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(scores + i / 2), Isa::Dot::round(weight));
+      });
+    for (uint32_t i = n / 2; i < end / 2; i++) scores[i] = 0;
     return 1;
   }
 
