@@ -29,6 +29,8 @@ class AttendDirect {
                   v_accumulate_.max_v_tiles == tiles_per_step),
         linear_(rows_ == 1 && k_scores_.linear_k && task.kv.v.dim <= v_accumulate_.linear_v_dims),
         max_count_(linear_ ? 1 : tiles_per_step),
+        k_lead_(lead(task.kv.k.dtype)),
+        v_lead_(lead(task.kv.v.dtype)),
         queries_(scratch.take<unsigned char>(query_bytes_ * (rows_ * heads_ + rows_read_beyond))),
         sums_(scratch.take<float>(size_t{rows_} * heads_ * tile_tokens)),
         v_floats_(scratch.take<float>(tiles_per_step * max_tile_floats)) {}
@@ -152,21 +154,22 @@ class AttendDirect {
       at->next_v[i] = at->v[i] + Isa::prefetch_distance;
       return;
     }
-    if (linear_) {
-      at->next_k[i] = at->k[i] + lead(task_.kv.k);
-      at->next_v[i] = at->v[i] + lead(task_.kv.v);
-      return;
+    if constexpr (ReadsInOrder<Isa>) {
+      if (linear_) {
+        at->next_k[i] = at->k[i] + k_lead_;
+        at->next_v[i] = at->v[i] + v_lead_;
+        return;
+      }
     }
     const Ahead next = after(i, head);
     at->next_k[i] = tiles_.address_of_keys(next.tile, next.kv_head);
     at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
-  // The distance of prefetches, in bytes, if memory is read in order. Then the CPU's own prefetcher
-  // is fast enough, and prefetching far ahead only disturbs it. A distance of 0 bytes is harmless,
-  // because it prefetches the bytes that are read next. The numbers are measured
-  // (bench/FIGURES.md).
-  static unsigned lead(const SideView& side) { return side.dtype == PKV_F32 ? 2048 : 0; }
+  static unsigned lead(pkv_dtype dtype) {
+    if constexpr (ReadsInOrder<Isa>) return Isa::lead_in_order(dtype);
+    return 0;
+  }
 
   void attend_head(uint32_t head) {
     HeadTiles at;
@@ -259,10 +262,11 @@ class AttendDirect {
   const DtypeOps<Isa>& v_accumulate_;
   const typename DtypeOps<Isa>::Accumulate (*const accumulate_)[4];
   const size_t query_bytes_;
-  const uint32_t max_rows_;   // of a register tile
-  const bool one_step_;       // both kernels take all tiles of a step at once
-  const bool linear_;         // memory is read in its order, one tile at a time
-  const uint32_t max_count_;  // tiles of a step
+  const uint32_t max_rows_;         // of a register tile
+  const bool one_step_;             // both kernels take all tiles of a step at once
+  const bool linear_;               // memory is read in its order, one tile at a time
+  const uint32_t max_count_;        // tiles of a step
+  const unsigned k_lead_, v_lead_;  // bytes from what is read to what is prefetched, if linear_
   unsigned char* const queries_;
   float* const sums_;
   float* const v_floats_;

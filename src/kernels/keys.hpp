@@ -90,10 +90,11 @@ struct DimPairs<Isa, dtype> {
   }
 };
 
-// True if the instruction set's CPUs read fastest in the order of memory, with their own
-// prefetcher. Other CPUs are faster with two tiles at a time and prefetches far ahead.
+// True if the instruction set's CPUs read fastest in the order of memory, with prefetches
+// lead_in_order() bytes ahead. 0 bytes are harmless: they prefetch what is read next. Other CPUs
+// are faster with two tiles at a time and prefetches of the next two.
 template <class Isa>
-concept ReadsInOrder = requires { Isa::reads_in_order; };
+concept ReadsInOrder = requires { Isa::lead_in_order(PKV_F32); };
 
 // The floating-point dtypes.
 template <class Isa, pkv_dtype dtype>

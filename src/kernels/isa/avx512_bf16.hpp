@@ -14,7 +14,14 @@ namespace pkv::kernels {
 template <class Base, class DotProduct>
 struct Avx512DotBf16 : Base {
   using Dot = DotProduct;
-  static constexpr bool reads_in_order = true;
+
+  // Zen 4's own prefetcher is fast enough for 16 bits, and prefetches only disturb it. Zen 5, which
+  // has AVX-VNNI, reads twice as much per ns and needs them. The numbers are measured
+  // (bench/NOTEBOOK.md).
+  static unsigned lead_in_order(pkv_dtype dtype) {
+    if (__builtin_cpu_supports("avxvnni")) return 4096;
+    return dtype == PKV_F32 ? 2048 : 0;
+  }
 };
 
 // Pairs of bf16 and their products, for add_products().
