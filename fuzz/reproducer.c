@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
   verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
   const char* path = getenv("PAGEDKV_LIBRARY");
   void* library =
-      dlopen(path != NULL && *path != '\0' ? path : "libpagedkv.so.0", RTLD_NOW | RTLD_LOCAL);
+      dlopen(path != NULL && *path != '\0' ? path : "libpagedkv.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     fprintf(stderr, "cannot open the library (PAGEDKV_LIBRARY names it): %s\n", dlerror());
     return 2;

@@ -20,7 +20,7 @@
 //
 // # The library
 //
-// By default no C compiler is needed: libpagedkv.so.0 is opened at the first call. It is the first
+// By default no C compiler is needed: libpagedkv.so.1 is opened at the first call. It is the first
 // of these: the file that PAGEDKV_LIBRARY names; the copy in a program that was built with the tag
 // pagedkv_embed; beside the program or in ../lib; where the dynamic linker finds it; in /usr/local;
 // in an installed Python package. If there is none, the error says why for each place. Load

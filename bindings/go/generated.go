@@ -476,7 +476,7 @@ func cacheInfoOf(r *raw.CacheInfo) CacheInfo {
 }
 
 // CacheStats: Statistics of a cache over all layer groups. Fields "so far" only rise; the others
-// are current values. Since 0.1.
+// are current values. Since 1.0.
 type CacheStats struct {
 	// Open sessions.
 	Sessions uint32

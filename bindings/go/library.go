@@ -12,7 +12,7 @@ func Load(path string) error { return library.Load(path) }
 // LoadBytes opens a library that is embedded in the program, for example by go:embed, before the
 // first call. It is opened in memory, and nothing is left on disk:
 //
-//	//go:embed libpagedkv.so.0
+//	//go:embed libpagedkv.so.1
 //	var content []byte
 //
 //	err := pagedkv.LoadBytes(content)
@@ -20,7 +20,7 @@ func Load(path string) error { return library.Load(path) }
 // The dependencies of that library (see ldd) must be installed.
 func LoadBytes(content []byte) error { return library.LoadBytes("embedded library", content) }
 
-// Version returns the version of the library, for example "0.1.0".
+// Version returns the version of the library, for example "1.0.0".
 func Version() (string, error) {
 	if err := library.Load(""); err != nil {
 		return "", err

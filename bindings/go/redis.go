@@ -10,7 +10,7 @@ import (
 
 // RedisConfig is a Redis or Valkey server, or a cluster of them, as a store. It is reached by
 // libpagedkv-redis, which is opened when a cache needs it: the file that PAGEDKV_REDIS_LIBRARY
-// names, else libpagedkv-redis.so.0 beside libpagedkv or where the dynamic linker finds it. A field
+// names, else libpagedkv-redis.so.1 beside libpagedkv or where the dynamic linker finds it. A field
 // that is 0 has its default.
 type RedisConfig struct {
 	// "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", rediss:// with

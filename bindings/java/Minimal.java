@@ -14,7 +14,7 @@ public class Minimal {
   static final int TOKENS = 20;
 
   static final Pkv pkv =
-      Native.load(System.getenv().getOrDefault("PAGEDKV_LIBRARY", "libpagedkv.so.0"), Pkv.class);
+      Native.load(System.getenv().getOrDefault("PAGEDKV_LIBRARY", "libpagedkv.so.1"), Pkv.class);
 
   static void check(int status) {
     if (status != Pkv.PKV_OK)

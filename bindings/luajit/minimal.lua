@@ -12,7 +12,7 @@ local preprocessor = io.popen(
   "/pagedkv/pagedkv.h'")
 ffi.cdef(preprocessor:read("*a"))
 preprocessor:close()
-local pkv = ffi.load(os.getenv("PAGEDKV_LIBRARY") or "libpagedkv.so.0")
+local pkv = ffi.load(os.getenv("PAGEDKV_LIBRARY") or "libpagedkv.so.1")
 
 local function check(status)
   if status == ffi.C.PKV_OK then return end

@@ -15,7 +15,7 @@ const DESCRIPTIONS = [
 ];
 
 const api = JSON.parse(fs.readFileSync(DESCRIPTIONS.find((name) => name && fs.existsSync(name))));
-const library = koffi.load(process.env.PAGEDKV_LIBRARY || 'libpagedkv.so.0');
+const library = koffi.load(process.env.PAGEDKV_LIBRARY || 'libpagedkv.so.1');
 
 const types = {'unsigned char': 'uint8_t'};
 for (const {name} of api.enums) types[name] = 'int';

@@ -30,6 +30,6 @@ class Bundle(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def soname(file: str) -> str:
-    """The name by which the library is opened: libpagedkv.so.0 for libpagedkv.so.0.1.0."""
+    """The name by which the library is opened: libpagedkv.so.1 for libpagedkv.so.1.0.0."""
     name = ".".join(file.split(".")[:3])
     return name if name.rsplit(".", 1)[1].isdigit() else f"{name}.0"

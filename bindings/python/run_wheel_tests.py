@@ -55,7 +55,7 @@ def main():
         python = folder / "venv/bin/python"
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, pathlib.Path(wheel).resolve(), *NEEDED], check=True)
-        redis = next(folder.glob("venv/lib/python*/site-packages/pagedkv/libpagedkv-redis.so.0"))
+        redis = next(folder.glob("venv/lib/python*/site-packages/pagedkv/libpagedkv-redis.so.1"))
         environment["PAGEDKV_REDIS_LIBRARY"] = str(redis)
         command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
         command += [f"tests/{name}" for name in TESTS]

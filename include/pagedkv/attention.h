@@ -200,7 +200,7 @@ typedef struct pkv_attention_params {
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim].
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top_blocks),
- * OVERFLOW, OUT_OF_MEMORY. Since 0.1.
+ * OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
                                  const pkv_kv_sequences* sequences,
@@ -226,7 +226,7 @@ PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
  * @param[out] merged      The merged result, [rows][heads][dim].
  * @param[out] merged_lse  Its lse, [rows][heads]. May be NULL.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, OUT_OF_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_attention_merge(pkv_compute compute, size_t count, const pkv_tensor* outs,
                                        const float* const* lse, size_t rows, uint32_t heads,

@@ -51,7 +51,7 @@ typedef struct pkv_batch_t* pkv_batch;
  * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once;
  * also: count is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, INVALID_ARGUMENT (also: a
  * session is twice in the list), BUSY (a session is already in a batch), SUSPENDED, STALE_HANDLE.
- * If one session is the reason, pkv_last_error_details has its index. Since 0.1.
+ * If one session is the reason, pkv_last_error_details has its index. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
                                    const uint32_t* new_tokens, pkv_batch* out);
@@ -80,7 +80,7 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * Statuses: OUT_OF_BLOCKS (all possible victims would not free enough), TOO_LARGE and OVERFLOW (as
  * pkv_batch_begin), BATCH_TOO_LARGE (count is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
  * OUT_OF_MEMORY, BUSY (a session of the list), SUSPENDED. The index is as in pkv_batch_begin.
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
                                             const pkv_session* sessions, const uint32_t* new_tokens,
@@ -96,7 +96,7 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
  * @param[in] first_rows  [count]: as first_rows of pkv_kv_sequences. NULL: the default, where rows
  *                        follow each other or are padded on the right.
  *
- * Statuses: INVALID_ARGUMENT (count). Since 0.1.
+ * Statuses: INVALID_ARGUMENT (count). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t count,
                                             const uint32_t* first_rows);
@@ -109,7 +109,7 @@ PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t count,
  * @param[in] k      Keys, [rows][kv_heads][key_dim].
  * @param[in] v      Values, [rows][kv_heads][value_dim]. NULL in a latent group.
  *
- * Statuses: OUT_OF_RANGE (layer), OVERFLOW, UNSUPPORTED (NONE). Since 0.1.
+ * Statuses: OUT_OF_RANGE (layer), OVERFLOW, UNSUPPORTED (NONE). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_tensor* k,
                                    const pkv_tensor* v);
@@ -130,7 +130,7 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
  * group's, or a block list), UNSUPPORTED (NONE; chosen_blocks or block_mass with CONTIGUOUS),
- * INVALID_ARGUMENT (also: params that exclude each other), OVERFLOW, OUT_OF_MEMORY. Since 0.1.
+ * INVALID_ARGUMENT (also: params that exclude each other), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,
@@ -148,7 +148,7 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
  *                    pkv_session_suspend remembered, or else PKV_NO_TOKEN.
  *
  * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (n; an id
- * differs from the remembered one). Since 0.1.
+ * differs from the remembered one). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* tokens);
 
@@ -168,7 +168,7 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
  *
  * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or a second call), INCOMPLETE (a layer
  * was not written; not with storage NONE), UNSUPPORTED (NONE would have to move K and V; a group
- * keeps no state after the last token of kept), OUT_OF_MEMORY. Since 0.1.
+ * keeps no state after the last token of kept), OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
 
@@ -177,7 +177,7 @@ PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, con
  *
  * @param batch  The batch. NULL is OK.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
 
@@ -192,7 +192,7 @@ PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
  * @param[out] count     The number of slots.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS; a group with states).
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity,
                                               int64_t* slots, size_t* count);
@@ -214,7 +214,7 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
  * @param[out] to        [capacity]: the blocks that replace them.
  * @param[out] count     The number of pairs.
  *
- * Statuses: as pkv_batch_get_slot_mapping. Since 0.1.
+ * Statuses: as pkv_batch_get_slot_mapping. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, size_t capacity,
                                               uint32_t* from, uint32_t* to, size_t* count);
@@ -243,7 +243,7 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * @param[out] count     The number of entries of after.
  *
  * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE).
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const void** before,
                                         size_t capacity, void** after, size_t* count);
@@ -266,7 +266,7 @@ PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const v
  * @param[out] after     [capacity]: the blocks to write. May be NULL.
  * @param[out] count     The number of states.
  *
- * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 0.1.
+ * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (the group keeps K and V). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_state_blocks(pkv_batch batch, uint32_t group, uint32_t* before,
                                               uint32_t* indptr, size_t capacity, uint32_t* tokens,
@@ -295,7 +295,7 @@ typedef enum pkv_index_unit PKV_ENUM {
  *                                May be NULL.
  *
  * Statuses: as pkv_batch_get_slot_mapping, OVERFLOW (an index or the number of indices is above
- * 2^31 - 1, so that kernels can take the arrays as int32_t). Since 0.1.
+ * 2^31 - 1, so that kernels can take the arrays as int32_t). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_kv_indices(pkv_batch batch, uint32_t group, pkv_index_unit unit,
                                             uint32_t* indptr, size_t capacity, uint32_t* indices,

@@ -366,7 +366,7 @@ typedef struct pkv_cache_plan {
  * @param[out] out     The sizes.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an option that
- * does not work with this storage or layout). Since 0.1.
+ * does not work with this storage or layout). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
                                           pkv_cache_plan* out);
@@ -379,7 +379,7 @@ PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32
  * @param[out] out     The cache, to be destroyed by pkv_cache_destroy.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, OUT_OF_MEMORY,
- * UNSUPPORTED (as pkv_cache_compute_plan), IO (memory_directory). Since 0.1.
+ * UNSUPPORTED (as pkv_cache_compute_plan), IO (memory_directory). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 
@@ -390,7 +390,7 @@ PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* o
  *
  * @param cache  The cache. NULL is OK.
  *
- * Statuses: STALE_HANDLE, BUSY. Since 0.1.
+ * Statuses: STALE_HANDLE, BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_cache_destroy(pkv_cache cache);
 
@@ -412,7 +412,7 @@ typedef struct pkv_cache_info {
  * @param      cache  The cache.
  * @param[out] out    The options.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_cache_get_info(pkv_cache cache, pkv_cache_info* out);
 
@@ -422,7 +422,7 @@ PKV_API pkv_status pkv_cache_get_info(pkv_cache cache, pkv_cache_info* out);
  * @param      cache  The cache.
  * @param[out] out    The statistics.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_cache_get_stats(pkv_cache cache, pkv_cache_stats* out);
 
@@ -433,7 +433,7 @@ PKV_API pkv_status pkv_cache_get_stats(pkv_cache cache, pkv_cache_stats* out);
  * @param      group  The index of the group.
  * @param[out] out    The statistics.
  *
- * Statuses: OUT_OF_RANGE. Since 0.1.
+ * Statuses: OUT_OF_RANGE. Since 1.0.
  */
 PKV_API pkv_status pkv_cache_get_pool_stats(pkv_cache cache, uint32_t group, pkv_pool_stats* out);
 
@@ -448,7 +448,7 @@ PKV_API pkv_status pkv_cache_get_pool_stats(pkv_cache cache, uint32_t group, pkv
  * @param[out] text      [capacity]: the text with a final NUL.
  * @param[out] size      Bytes of the text with its NUL.
  *
- * Statuses: BUFFER_TOO_SMALL. Since 0.1.
+ * Statuses: BUFFER_TOO_SMALL. Since 1.0.
  */
 PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, char* text,
                                             size_t* size);
@@ -460,7 +460,7 @@ PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, ch
  *
  * @param cache  The cache.
  *
- * Statuses: INTERNAL (the error message says which invariant is broken). Since 0.1.
+ * Statuses: INTERNAL (the error message says which invariant is broken). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
 
@@ -471,7 +471,7 @@ PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
  * @param      isa  The instruction set. AUTO is always supported.
  * @param[out] out  1 if so, else 0.
  *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
+ * Statuses: INVALID_ARGUMENT. Since 1.0.
  */
 PKV_API pkv_status pkv_isa_supported(pkv_isa isa, uint32_t* out);
 
@@ -480,7 +480,7 @@ PKV_API pkv_status pkv_isa_supported(pkv_isa isa, uint32_t* out);
  *
  * @param isa  The instruction set; for an unknown value the name is "unknown".
  *
- * Static storage. Since 0.1.
+ * Static storage. Since 1.0.
  */
 PKV_API const char* pkv_isa_name(pkv_isa isa);
 

@@ -83,7 +83,7 @@ typedef enum pkv_status PKV_ENUM {
  *
  * @param status  The status; for an unknown value the name is "PKV_UNKNOWN_STATUS".
  *
- * Static storage. Since 0.1.
+ * Static storage. Since 1.0.
  */
 PKV_API const char* pkv_status_name(pkv_status status);
 
@@ -92,7 +92,7 @@ PKV_API const char* pkv_status_name(pkv_status status);
  * such as "begin needs 12 blocks in group 0, 3 of 8 are free (9 short over all groups)".
  *
  * Never NULL; "" if no call failed yet. Calls that succeed do not change it. The text belongs to
- * the library and stays valid until the next failing call on the same thread. Since 0.1.
+ * the library and stays valid until the next failing call on the same thread. Since 1.0.
  */
 PKV_API const char* pkv_last_error(void);
 
@@ -116,7 +116,7 @@ typedef struct pkv_error_details {
  * Returns the details of the last failed call on this thread.
  *
  * Never NULL. The struct belongs to the library and changes when the next call fails on the same
- * thread. Newer libraries may add fields at its end. Since 0.1.
+ * thread. Newer libraries may add fields at its end. Since 1.0.
  */
 PKV_API const pkv_error_details* pkv_last_error_details(void);
 

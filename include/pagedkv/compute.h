@@ -40,7 +40,7 @@ typedef struct pkv_compute_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The pkv_compute. Destroy it with pkv_compute_destroy.
  *
- * Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), OUT_OF_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (isa), OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_compute* out);
 
@@ -49,7 +49,7 @@ PKV_API pkv_status pkv_compute_create(const pkv_compute_config* config, pkv_comp
  *
  * @param compute  The pkv_compute. NULL is OK.
  *
- * Statuses: STALE_HANDLE, BUSY. Since 0.1.
+ * Statuses: STALE_HANDLE, BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_compute_destroy(pkv_compute compute);
 
@@ -67,7 +67,7 @@ typedef struct pkv_compute_info {
  * @param      compute  The pkv_compute. NULL: the default of the process.
  * @param[out] out      The result.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* out);
 
@@ -82,7 +82,7 @@ PKV_API pkv_status pkv_compute_get_info(pkv_compute compute, pkv_compute_info* o
  *
  * @param[out] out  The runner, with as many threads as omp_get_max_threads() returns now.
  *
- * Statuses: UNSUPPORTED (no OpenMP library is visible to the whole process). Since 0.1.
+ * Statuses: UNSUPPORTED (no OpenMP library is visible to the whole process). Since 1.0.
  */
 PKV_API pkv_status pkv_openmp_runner(pkv_runner* out);
 

@@ -146,7 +146,7 @@ typedef struct pkv_file_item {
  *                     May be NULL.
  *
  * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (an item is in a step), IO, UNSUPPORTED (a key, in
- * a build without libsodium or libcrypto), LIMIT_REACHED. Since 0.1.
+ * a build without libsodium or libcrypto), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
                                  const pkv_file_config* config, const pkv_stream* to,
@@ -177,7 +177,7 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  *
  * Statuses: BUFFER_TOO_SMALL, CORRUPT, WRONG_VERSION, WRONG_KEY, MISMATCH (a different model,
  * fingerprint or dtype; storage NONE and another; salts without a key, see trust_salts), IO,
- * OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as pkv_file_save), LIMIT_REACHED. Since 0.1.
+ * OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as pkv_file_save), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
                                  const pkv_stream* from, size_t capacity, pkv_session* sessions,
@@ -209,7 +209,7 @@ typedef struct pkv_file_info {
  * @param[in]  from    The stream to read.
  * @param[out] out     The properties.
  *
- * Statuses: CORRUPT, WRONG_VERSION, WRONG_KEY, MISMATCH (fingerprint), IO, UNSUPPORTED. Since 0.1.
+ * Statuses: CORRUPT, WRONG_VERSION, WRONG_KEY, MISMATCH (fingerprint), IO, UNSUPPORTED. Since 1.0.
  */
 PKV_API pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from,
                                     pkv_file_info* out);

@@ -144,7 +144,7 @@ typedef struct pkv_hint_result {
  * @param[out] result     What came of it. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
- * after end; RETURN), OUT_OF_RANGE (first or end is after the text), LIMIT_REACHED. Since 0.1.
+ * after end; RETURN), OUT_OF_RANGE (first or end is after the text), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_hint_text(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                  const int32_t* tokens, const pkv_hint* hint,
@@ -161,7 +161,7 @@ PKV_API pkv_status pkv_hint_text(pkv_cache cache, const void* salt, size_t salt_
  * @param[out] result   What came of it. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
- * after end), LIMIT_REACHED. Since 0.1.
+ * after end), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_hint_session(pkv_session session, const pkv_hint* hint,
                                     pkv_hint_result* result);
@@ -175,7 +175,7 @@ PKV_API pkv_status pkv_hint_session(pkv_session session, const pkv_hint* hint,
  * @param now_ms  The time.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (the time is before that of the clock).
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_hint_set_clock(pkv_cache cache, uint64_t now_ms);
 

@@ -73,7 +73,7 @@ typedef struct pkv_kv_view {
  * @param      layer  The layer of the model.
  * @param[out] out    The view.
  *
- * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED). Since 0.1.
+ * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
 
@@ -89,7 +89,7 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  *                        size.
  * @param[out]    bytes   The size of K and V together.
  *
- * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint64_t* bytes);
 
@@ -110,7 +110,7 @@ PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint64_t* bytes);
  * @param[in] k        Keys, [rows][kv_heads][key_dim].
  * @param[in] v        Values, [rows][kv_heads][value_dim]. NULL if V is part of K.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
                                       const int64_t* slots, const pkv_tensor* k,
@@ -126,7 +126,7 @@ PKV_API pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv
  * @param[out] k        Keys, [rows][kv_heads][key_dim]. NULL: not copied.
  * @param[out] v        Values, [rows][kv_heads][value_dim]. NULL: not copied.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
                                      const int64_t* slots, const pkv_tensor* k,
@@ -185,7 +185,7 @@ typedef struct pkv_kv_sequences {
  * @param[in] v          Values, [queries][kv_heads][value_dim]. NULL if V is part of K.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or a position), OVERFLOW,
- * OUT_OF_MEMORY. Since 0.1.
+ * OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
                                 const pkv_kv_sequences* sequences, const pkv_tensor* k,

@@ -57,7 +57,7 @@ typedef struct pkv_pool_config {
  * @param[in]  config  The number of blocks and their size.
  * @param[out] out     The pool. Destroy it with pkv_pool_destroy.
  *
- * Statuses: INVALID_ARGUMENT, TOO_LARGE, OUT_OF_MEMORY. Since 0.1.
+ * Statuses: INVALID_ARGUMENT, TOO_LARGE, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out);
 
@@ -66,7 +66,7 @@ PKV_API pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out)
  *
  * @param pool  The pool. NULL is OK.
  *
- * Statuses: STALE_HANDLE, BUSY (a call is in progress). Since 0.1.
+ * Statuses: STALE_HANDLE, BUSY (a call is in progress). Since 1.0.
  */
 PKV_API pkv_status pkv_pool_destroy(pkv_pool pool);
 
@@ -77,7 +77,7 @@ PKV_API pkv_status pkv_pool_destroy(pkv_pool pool);
  * @param      n       The number of blocks; 0 is OK.
  * @param[out] blocks  [n]: the blocks.
  *
- * Statuses: OUT_OF_BLOCKS (nothing is allocated), TOO_LARGE (n exceeds the pool). Since 0.1.
+ * Statuses: OUT_OF_BLOCKS (nothing is allocated), TOO_LARGE (n exceeds the pool). Since 1.0.
  */
 PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
 
@@ -88,7 +88,7 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
  * @param     n       The number of entries in the list.
  * @param[in] blocks  [n]: the blocks. The same block may be in the list more than once.
  *
- * Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), LIMIT_REACHED. Since 0.1.
+ * Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blocks);
 
@@ -101,7 +101,7 @@ PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blo
  * @param[in] blocks  [n]: the blocks, each once.
  *
  * Statuses: OUT_OF_RANGE, NOT_HELD (free, freed and allocated again, or twice in the list),
- * OUT_OF_MEMORY (a list of more than 64 blocks needs working memory). Since 0.1.
+ * OUT_OF_MEMORY (a list of more than 64 blocks needs working memory). Since 1.0.
  */
 PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* blocks);
 
@@ -115,7 +115,7 @@ PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* bl
  * @param[out] offset  The offset of the first slot in the block.
  *
  * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_SHARED, BLOCK_FULL (fewer than n slots
- * are free). Since 0.1.
+ * are free). Since 1.0.
  */
 PKV_API pkv_status pkv_pool_claim(pkv_pool pool, pkv_block block, uint32_t n, uint32_t* offset);
 
@@ -125,7 +125,7 @@ PKV_API pkv_status pkv_pool_claim(pkv_pool pool, pkv_block block, uint32_t n, ui
  * @param pool   The pool.
  * @param block  The block.
  *
- * Statuses: OUT_OF_RANGE, STALE_HANDLE. Since 0.1.
+ * Statuses: OUT_OF_RANGE, STALE_HANDLE. Since 1.0.
  */
 PKV_API pkv_status pkv_pool_seal(pkv_pool pool, pkv_block block);
 
@@ -135,7 +135,7 @@ PKV_API pkv_status pkv_pool_seal(pkv_pool pool, pkv_block block);
  * @param pool   The pool.
  * @param block  The block.
  *
- * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SHARED. Since 0.1.
+ * Statuses: OUT_OF_RANGE, STALE_HANDLE, BLOCK_SHARED. Since 1.0.
  */
 PKV_API pkv_status pkv_pool_reset(pkv_pool pool, pkv_block block);
 
@@ -156,7 +156,7 @@ typedef struct pkv_block_info {
  * @param      id    The block id.
  * @param[out] out   The properties.
  *
- * Statuses: OUT_OF_RANGE. Since 0.1.
+ * Statuses: OUT_OF_RANGE. Since 1.0.
  */
 PKV_API pkv_status pkv_pool_get_block_info(pkv_pool pool, uint32_t id, pkv_block_info* out);
 
@@ -166,7 +166,7 @@ PKV_API pkv_status pkv_pool_get_block_info(pkv_pool pool, uint32_t id, pkv_block
  * @param      pool  The pool.
  * @param[out] out   The statistics.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_pool_get_stats(pkv_pool pool, pkv_pool_stats* out);
 
@@ -176,7 +176,7 @@ PKV_API pkv_status pkv_pool_get_stats(pkv_pool pool, pkv_pool_stats* out);
  *
  * @param pool  The pool.
  *
- * Statuses: INTERNAL (the error message has the equation that does not hold). Since 0.1.
+ * Statuses: INTERNAL (the error message has the equation that does not hold). Since 1.0.
  */
 PKV_API pkv_status pkv_pool_validate(pkv_pool pool);
 

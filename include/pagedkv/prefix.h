@@ -51,7 +51,7 @@ extern "C" {
  *                      does not use it.
  *
  * Statuses: INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an id is
- * PKV_NO_TOKEN), TOO_LARGE, LIMIT_REACHED, SUSPENDED, BUSY. Since 0.1.
+ * PKV_NO_TOKEN), TOO_LARGE, LIMIT_REACHED, SUSPENDED, BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
                                             uint64_t* matched);
@@ -89,7 +89,7 @@ typedef struct pkv_prefix_stats {
  * @param      salt_size  Bytes of the salt, or PKV_ALL_SALTS.
  * @param[out] out        The statistics.
  *
- * Statuses: UNSUPPORTED (no index). Since 0.1.
+ * Statuses: UNSUPPORTED (no index). Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_t salt_size,
                                         pkv_prefix_stats* out);
@@ -101,7 +101,7 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt, or PKV_ALL_SALTS.
  *
- * Statuses: UNSUPPORTED (no index). Since 0.1.
+ * Statuses: UNSUPPORTED (no index). Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t salt_size);
 
@@ -118,7 +118,7 @@ PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t sa
  *                        match may also find a part of the next block, and blocks that only a store
  *                        has.)
  *
- * Statuses: UNSUPPORTED (no index). Since 0.1.
+ * Statuses: UNSUPPORTED (no index). Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens, uint64_t* cached);
@@ -139,7 +139,7 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
  * @param     blocks     The most block positions. 0: quota_blocks of the config, the default;
  *                       PKV_NO_QUOTA: no limit.
  *
- * Statuses: UNSUPPORTED (no index), OUT_OF_MEMORY. Since 0.1.
+ * Statuses: UNSUPPORTED (no index), OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size,
                                         uint64_t blocks);
@@ -184,7 +184,7 @@ typedef struct pkv_prefix_event {
  *                        since the cache keeps only recent ones. If it is not 0, find out in
  *                        another way what is cached. May be NULL.
  *
- * Statuses: UNSUPPORTED (no index, or kept_events is 0 in its config). Since 0.1.
+ * Statuses: UNSUPPORTED (no index, or kept_events is 0 in its config). Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t n,
                                           pkv_prefix_event* events, size_t* count, uint64_t* lost);
@@ -204,7 +204,7 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
  * @param[in]  tokens      [n]: their ids.
  * @param[out] hashes      [n / block_size]: the hashes.
  *
- * Statuses: INVALID_ARGUMENT. Since 0.1.
+ * Statuses: INVALID_ARGUMENT. Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t block_size,
                                           size_t n, const int32_t* tokens, uint64_t* hashes);

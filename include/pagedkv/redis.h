@@ -124,7 +124,7 @@ typedef struct pkv_redis_config {
  * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library built without it), IO (no server
  * answers, a server refuses the password or a command, its certificate is refused, or a file cannot
  * be read; the error message has the address or path, the reason and the errno), OUT_OF_MEMORY.
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out);
 
@@ -132,7 +132,7 @@ PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_stor
  * Returns the error message of the last failed call of this header on this thread, as
  * pkv_last_error() does for libpagedkv.
  *
- * It is separate so that one library may be newer than the other, or loaded at run time. Since 0.1.
+ * It is separate so that one library may be newer than the other, or loaded at run time. Since 1.0.
  */
 PKV_REDIS_API const char* pkv_redis_last_error(void);
 

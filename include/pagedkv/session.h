@@ -57,7 +57,7 @@ typedef struct pkv_session_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The session, to be closed by pkv_session_close.
  *
- * Statuses: OUT_OF_MEMORY, LIMIT_REACHED (4,194,304 objects are open). Since 0.1.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED (4,194,304 objects are open). Since 1.0.
  */
 PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
                                     pkv_session* out);
@@ -67,7 +67,7 @@ PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* c
  *
  * @param session  The session. NULL is OK.
  *
- * Statuses: STALE_HANDLE, BUSY (in a batch). Since 0.1.
+ * Statuses: STALE_HANDLE, BUSY (in a batch). Since 1.0.
  */
 PKV_API pkv_status pkv_session_close(pkv_session session);
 
@@ -77,7 +77,7 @@ PKV_API pkv_status pkv_session_close(pkv_session session);
  * @param      session  The session.
  * @param[out] tokens   The length in tokens.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens);
 
@@ -89,7 +89,7 @@ PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens)
  * @param      layer    The layer of the model.
  * @param[out] tokens   The number of tokens.
  *
- * Statuses: OUT_OF_RANGE. Since 0.1.
+ * Statuses: OUT_OF_RANGE. Since 1.0.
  */
 PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t layer,
                                                 uint64_t* tokens);
@@ -110,7 +110,7 @@ PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t la
  * @param      n        How many.
  * @param[out] tokens   [n]: the ids; PKV_NO_TOKEN where an id is unknown.
  *
- * Statuses: OUT_OF_RANGE. Since 0.1.
+ * Statuses: OUT_OF_RANGE. Since 1.0.
  */
 PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, size_t n,
                                           int32_t* tokens);
@@ -124,7 +124,7 @@ PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, s
  * @param     n        How many.
  * @param[in] tokens   [n]: the ids.
  *
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position already has another id). Since 0.1.
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position already has another id). Since 1.0.
  */
 PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n,
                                           const int32_t* tokens);
@@ -144,7 +144,7 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
  *
- * Statuses: OUT_OF_BLOCKS, TOO_LARGE, OUT_OF_MEMORY, BUSY, SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_BLOCKS, TOO_LARGE, OUT_OF_MEMORY, BUSY, SUSPENDED. Since 1.0.
  */
 PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_tokens);
 
@@ -156,7 +156,7 @@ PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_token
  *
  * Statuses: OUT_OF_RANGE (the length is above the session's; a group with a window has freed blocks
  * that the next token would see; a group with states has no state there; or the next token would go
- * into a dropped block: see pkv_session_get_trim_point), BUSY. Since 0.1.
+ * into a dropped block: see pkv_session_get_trim_point), BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
@@ -168,7 +168,7 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  * @param      limit    The longest length wanted.
  * @param[out] length   That length. 0 is always possible.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limit,
                                               uint64_t* length);
@@ -190,7 +190,7 @@ PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limi
  *                     Blocks that were already dropped or left the window are allowed.
  *
  * Statuses: OUT_OF_RANGE (group; a block that is not full), INVALID_ARGUMENT (not ascending),
- * UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 0.1.
+ * UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 1.0.
  */
 PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t count,
                                            const uint32_t* indices);
@@ -205,7 +205,7 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
  * @param      session  The session; it does not change.
  * @param[out] out      The new session.
  *
- * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 0.1.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 1.0.
  */
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
@@ -217,7 +217,7 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
  *
  * @param session  The session.
  *
- * Statuses: BUSY. Since 0.1.
+ * Statuses: BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_suspend(pkv_session session);
 
@@ -239,7 +239,7 @@ PKV_API pkv_status pkv_session_suspend(pkv_session session);
  * @param[out] total    Tokens, including the remembered ones.
  *
  * Statuses: OUT_OF_BLOCKS, TOO_LARGE, LIMIT_REACHED, OUT_OF_MEMORY, BUSY; the session is then still
- * suspended. Since 0.1.
+ * suspended. Since 1.0.
  */
 PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uint64_t* total);
 
@@ -249,7 +249,7 @@ PKV_API pkv_status pkv_session_resume(pkv_session session, uint64_t* length, uin
  * @param session   The session.
  * @param priority  pkv_batch_choose_victims chooses higher ones last.
  *
- * Statuses: BUSY. Since 0.1.
+ * Statuses: BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priority);
 
@@ -271,7 +271,7 @@ typedef struct pkv_session_info {
  * @param      session  The session.
  * @param[out] out      The properties.
  *
- * Statuses: none of its own. Since 0.1.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* out);
 
@@ -286,7 +286,7 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
  *                       late: see pkv_layer_group) or was dropped.
  * @param[out] count     How many entries there are.
  *
- * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 0.1.
+ * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 1.0.
  */
 PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t group, size_t capacity,
                                                uint32_t* ids, size_t* count);
@@ -303,7 +303,7 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
  * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
  *
  * Statuses: OUT_OF_RANGE (also: left the window, or dropped), OVERFLOW, UNSUPPORTED (NONE).
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_t first, size_t n,
                                     const pkv_tensor* k, const pkv_tensor* v);
@@ -321,7 +321,7 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
  * @param[out] state    [size]: the state.
  *
  * Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),
- * UNSUPPORTED (the layer keeps K and V; NONE). Since 0.1.
+ * UNSUPPORTED (the layer keeps K and V; NONE). Since 1.0.
  */
 PKV_API pkv_status pkv_session_read_state(pkv_session session, uint32_t layer, uint64_t tokens,
                                           size_t size, void* state);

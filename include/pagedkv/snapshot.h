@@ -22,7 +22,7 @@ typedef struct pkv_snapshot_t* pkv_snapshot;
  * @param[out] out      The snapshot. Close it with pkv_snapshot_close.
  *
  * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (in a step), SUSPENDED.
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 
@@ -32,7 +32,7 @@ PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
  * @param      snapshot  The snapshot. Any number of sessions can be forked from it.
  * @param[out] out       The session.
  *
- * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS). Since 0.1.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS). Since 1.0.
  */
 PKV_API pkv_status pkv_snapshot_fork(pkv_snapshot snapshot, pkv_session* out);
 
@@ -41,7 +41,7 @@ PKV_API pkv_status pkv_snapshot_fork(pkv_snapshot snapshot, pkv_session* out);
  *
  * @param snapshot  The snapshot. NULL is OK.
  *
- * Statuses: STALE_HANDLE, BUSY. Since 0.1.
+ * Statuses: STALE_HANDLE, BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_snapshot_close(pkv_snapshot snapshot);
 

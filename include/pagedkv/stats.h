@@ -34,7 +34,7 @@ typedef struct pkv_pool_stats {
 
 /**
  * Statistics of a cache over all layer groups. Fields "so far" only rise; the others are current
- * values. Since 0.1.
+ * values. Since 1.0.
  */
 typedef struct pkv_cache_stats {
   uint32_t struct_size;        /**< Must be sizeof(pkv_cache_stats). */

@@ -119,7 +119,7 @@ typedef struct pkv_store_config {
  * @param[out] pending     How many of these prefetches are not done; 0 unless the time ran out. May
  *                         be NULL.
  *
- * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
+ * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
 PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                   const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
@@ -135,7 +135,7 @@ PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt
  * @param     n          Tokens in the prompt.
  * @param[in] tokens     [n]: their ids.
  *
- * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
+ * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
 PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
                                     const int32_t* tokens);
@@ -148,7 +148,7 @@ PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t sa
  * @param      timeout_ms  The longest time to wait, in milliseconds.
  * @param[out] queued      The number of block positions that still wait to be written.
  *
- * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
+ * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
 PKV_API pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_t* queued);
 
@@ -178,7 +178,7 @@ typedef struct pkv_store_stats {
  * @param      cache  The cache.
  * @param[out] out    The statistics.
  *
- * Statuses: UNSUPPORTED (the cache has no store). Since 0.1.
+ * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
 PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
 
@@ -221,7 +221,7 @@ typedef struct pkv_directory_config {
  * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
  *
  * Statuses: IO (system_error of pkv_last_error_details is EPERM if the directory belongs to another
- * user or other users may write to it, ELOOP for a symbolic link). Since 0.1.
+ * user or other users may write to it, ELOOP for a symbolic link). Since 1.0.
  */
 PKV_API pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out);
 

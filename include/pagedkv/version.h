@@ -9,20 +9,20 @@
 extern "C" {
 #endif
 
-/** Version of these headers. While the major version is 0, the interface may change. */
-#define PKV_VERSION_MAJOR 0
-#define PKV_VERSION_MINOR 1
+/** Version of these headers. No 1.x breaks what was built for an earlier 1.y. */
+#define PKV_VERSION_MAJOR 1
+#define PKV_VERSION_MINOR 0
 #define PKV_VERSION_PATCH 0
 
 /**
  * Returns the version of the loaded library: major * 1000000 + minor * 1000 + patch. Any thread.
- * Since 0.1.
+ * Since 1.0.
  */
 PKV_API uint32_t pkv_version(void);
 
 /**
- * Returns the version of the loaded library, such as "0.1.0". Static storage. Any thread.
- * Since 0.1.
+ * Returns the version of the loaded library, such as "1.0.0". Static storage. Any thread.
+ * Since 1.0.
  */
 PKV_API const char* pkv_version_string(void);
 

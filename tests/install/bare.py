@@ -58,7 +58,7 @@ BLOCKS = {
     "c-debian": Needs(("libpagedkv*.deb",), C, DEBIAN_12),
     "c": Needs(("pagedkv-*-source.tar.gz",), C),
     "rust": Needs(("pagedkv-*.crate",), {"main.rs": "bindings/rust/pagedkv/README.md"}),
-    "go": Needs(("libpagedkv0_*.deb", "pagedkv-go-*.tar.gz"), GO, DEBIAN_12),
+    "go": Needs(("libpagedkv1_*.deb", "pagedkv-go-*.tar.gz"), GO, DEBIAN_12),
 }
 LANGUAGES = {".py": "python", ".c": "c", ".rs": "rust", ".go": "go"}
 

@@ -46,15 +46,15 @@ def main():
         libraries = (directory / "moved") / libraries.relative_to(prefix)
         prefix = prefix.rename(directory / "moved")
 
-        found = configure(prefix, pathlib.Path(tree), directory / "build", "0.1")
+        found = configure(prefix, pathlib.Path(tree), directory / "build", "1.0")
         assert found.returncode == 0, found.stdout + found.stderr
         run("cmake", "--build", directory / "build")
         check_programs(directory / "build", libraries)
         for number, (wanted, complaint) in enumerate(
             [
-                ("0.2", "compatible"),
-                ("1.0", "compatible"),
-                ("0.1;COMPONENTS;tape", "no component tape"),
+                ("1.1", "compatible"),
+                ("2.0", "compatible"),
+                ("1.0;COMPONENTS;tape", "no component tape"),
             ]
         ):
             refused = configure(prefix, pathlib.Path(tree), directory / f"refused-{number}", wanted)

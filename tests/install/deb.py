@@ -80,11 +80,11 @@ def files_of_tools(tree, meson):
 
 def check_symbols(listed, functions):
     """Compares a list of symbols with the functions of the headers."""
-    versions = dict(re.findall(r"^ (\w+)@PAGEDKV_0 ([\d.]+)$", listed, re.M))
-    versions.pop("PAGEDKV_0")
+    versions = dict(re.findall(r"^ (\w+)@PAGEDKV_1 ([\d.]+)$", listed, re.M))
+    versions.pop("PAGEDKV_1")
     since = {function["name"]: function["since"] for function in functions}
     return [
-        f"libpagedkv0.symbols: {name} {versions.get(name)}, the headers: {since.get(name)}"
+        f"libpagedkv1.symbols: {name} {versions.get(name)}, the headers: {since.get(name)}"
         for name in sorted(versions.keys() | since.keys())
         if versions.get(name) != since.get(name)
     ]
@@ -126,10 +126,10 @@ def main():
     import describe
 
     functions = describe.describe()["functions"]
-    listed = (debian / "libpagedkv0.symbols").read_text()
+    listed = (debian / "libpagedkv1.symbols").read_text()
     assert check_symbols(listed, functions) == [], check_symbols(listed, functions)
     assert check_symbols(listed, functions[1:]), "a function that was removed is not noticed"
-    added = [*functions, {"name": "pkv_new", "since": "0.2"}]
+    added = [*functions, {"name": "pkv_new", "since": "1.1"}]
     assert check_symbols(listed, added), "a new function is not noticed"
     print(f"{len(names)} files in {len(lists)} packages")
 

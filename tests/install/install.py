@@ -63,14 +63,14 @@ def expected_files(tree, version, libraries, static):
     names = {"cmake/pagedkv/pagedkvConfig.cmake", "cmake/pagedkv/pagedkvConfigVersion.cmake"}
     names |= {"share/pagedkv/api.json"}
     for name in libraries:
-        names |= {f"lib{name}.so{end}" for end in ("", ".0", f".{version}")}
+        names |= {f"lib{name}.so{end}" for end in ("", ".1", f".{version}")}
         names |= {f"pkgconfig/{name}.pc"} | ({f"lib{name}.a"} if static else set())
     return headers | names
 
 
 def check_library(library):
     dynamic = run("readelf", "--dynamic", "--wide", library)
-    assert f"[{library.name}.0]" in re.search(r"SONAME.*", dynamic)[0], dynamic
+    assert f"[{library.name}.1]" in re.search(r"SONAME.*", dynamic)[0], dynamic
     if library.name == "libpagedkv.so":
         nodelete = re.search(r"FLAGS_1.*NODELETE", dynamic)
         assert nodelete, "worker threads may outlive a dlclose: linked without -z nodelete"
@@ -108,7 +108,7 @@ class Installed:
         program, result = self.build(source, compiler, language, self.flags(package))
         assert result.returncode == 0, f"as {language}: {result.stderr}"
         loaded = run("ldd", program, env=self.environment)
-        assert str(self.libraries / f"lib{package}.so.0") in loaded, "another library is loaded"
+        assert str(self.libraries / f"lib{package}.so.1") in loaded, "another library is loaded"
         print(run(program, env=self.environment))
 
     def run_static(self, package, source, compiler, language):

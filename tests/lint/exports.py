@@ -79,7 +79,7 @@ def samples(symbols, version):
     all of them.
     """
     good = "".join(
-        f"/** Text. Since 0.1. */\n{EXPORT} int {name}(void);\n" for name in sorted(symbols)
+        f"/** Text. Since 1.0. */\n{EXPORT} int {name}(void);\n" for name in sorted(symbols)
     )
     macros = "".join(
         f"#define PKV_VERSION_{part} {number}\n"
@@ -98,13 +98,13 @@ def samples(symbols, version):
         ),
         (
             "pkv_missing is declared, but not exported",
-            with_text(good + f"/** Text. Since 0.1. */\n{EXPORT} int\npkv_missing(int a);\n"),
+            with_text(good + f"/** Text. Since 1.0. */\n{EXPORT} int\npkv_missing(int a);\n"),
         ),
         (
             f"{one} has no documentation",
-            with_text(good.replace("/** Text. Since 0.1. */\n", "", 1)),
+            with_text(good.replace("/** Text. Since 1.0. */\n", "", 1)),
         ),
-        (f"documentation of {one} does not say", with_text(good.replace(" Since 0.1.", "", 1))),
+        (f"documentation of {one} does not say", with_text(good.replace(" Since 1.0.", "", 1))),
         (
             "version.h says",
             {

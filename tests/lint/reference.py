@@ -123,7 +123,7 @@ GOOD = "A. Statuses: IO."
 ROWS = "const pkv_tensor* k, const pkv_tensor* out"
 
 SAMPLES = [
-    (None, header(function("A. Statuses: IO (with NONE\n * and MORE). Since 0.1."))),
+    (None, header(function("A. Statuses: IO (with NONE\n * and MORE). Since 1.0."))),
     (None, header(function("A. Any thread. Statuses: none of its own."), "/* a */\n")),
     (
         None,
@@ -143,8 +143,8 @@ SAMPLES = [
         ),
     ),
     (None, header("/** A. Static storage. */\nPKV_API const char* pkv_a(void);\n")),
-    ("which statuses", header(function("A. Since 0.1."))),
-    ("there are not: OI", header(function("A. Statuses: OI. Since 0.1."))),
+    ("which statuses", header(function("A. Since 1.0."))),
+    ("there are not: OI", header(function("A. Statuses: OI. Since 1.0."))),
     ("how long the text lives", header(function("A.", returns="const char*"))),
     ("does not describe y", header(function(GOOD, "int x, int y"))),
     ("describes y, which is no parameter", header(function(GOOD, "void", " * @param y  A.\n"))),

@@ -1,4 +1,5 @@
-"""All build systems have the version of project() in meson.build."""
+"""All build systems have the version of project() in meson.build, and so do the names of files and
+packages in scripts and documents."""
 
 import re
 
@@ -15,11 +16,30 @@ PLACES = [
     ("bindings/rust/engines/Cargo.lock", r'^name = "pagedkv(?:-\w+)?"\nversion = "([^"]+)"'),
     ("bindings/rust/Cargo.lock", r'^name = "pagedkv(?:-sys)?"\nversion = "([^"]+)"'),
 ]
+# Names of files and packages, with the whole version or only its first number.
+NAMES = re.compile(
+    r"\blibpagedkv(?:-redis)?(?:\.so\.|-)?(\d+(?:\.\d+\.\d+)?)(?![A-Za-z\d]|\.\d)"
+    r"|\bpagedkv(?:-sys-|-|/)(\d+\.\d+\.\d+)\b|\bPAGEDKV_(?:REDIS_)?(\d+)\b"
+    r"|\bbindings/go/v(\d+\.\d+\.\d+)\b"
+)
+MEASURED = ("bench/data/", "tests/lint/")  # with earlier versions, and the samples of lints
+
+
+def check_names(root, version):
+    for path in harness.committed(root):
+        name = path.relative_to(root).as_posix()
+        data = b"" if name.startswith(MEASURED) else path.read_bytes()
+        if b"\0" in data:
+            continue
+        found = {match[0]: match for match in NAMES.finditer(data.decode(errors="replace"))}
+        for words, match in found.items():
+            if next(filter(None, match.groups())) not in (version, version.split(".")[0]):
+                yield f"{name} says {words}, meson.build {version}"
 
 
 def check(root):
     version = VERSION.search((root / "meson.build").read_text())[1]
-    found = []
+    found = list(check_names(root, version))
     for name, pattern in PLACES:
         if not (root / name).exists():
             continue
@@ -56,9 +76,17 @@ harness.run(
                 "bindings/rust/Cargo.lock": 'name = "half"\nversion = "1.2.3"\n',
             },
         ),
+        ("says libpagedkv.so.0,", {"meson.build": MESON, "a.py": '"libpagedkv.so.0"\n'}),
+        (
+            "says libpagedkv-redis.so.1.2.4,",
+            {"meson.build": MESON, "a": "libpagedkv-redis.so.1.2.4:b\n"},
+        ),
+        ("says libpagedkv0,", {"meson.build": MESON, "debian/control": "Package: libpagedkv0\n"}),
+        ("says pagedkv-sys-1.2.2,", {"meson.build": MESON, "README.md": "pagedkv-sys-1.2.2"}),
         (
             None,
             {
+                "README.md": "libpagedkv1 libpagedkv.so.1.2.3 libpagedkv.so bindings/go/v1.2.3\n",
                 "meson.build": MESON,
                 "bindings/rust/pagedkv-sys/Cargo.toml": '[package]\nversion = "1.2.3"\n',
             },

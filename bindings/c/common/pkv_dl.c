@@ -9,7 +9,7 @@
 
 #include "util.h"
 
-#define SONAME "libpagedkv.so.0"
+#define SONAME "libpagedkv.so.1"
 
 /* Opens the library in `folder`, relative to the folder of this program; NULL if there is none. */
 static void* open_beside(const char* folder) {

@@ -7,7 +7,7 @@
 
 #include "../common/util.h"
 
-#define PLUGIN "libpagedkv-redis.so.0"
+#define PLUGIN "libpagedkv-redis.so.1"
 
 static void open_directory(const pkv_dl* lib, const char* path, pkv_store* store) {
   const pkv_directory_config config = {.struct_size = sizeof config, .path = path};

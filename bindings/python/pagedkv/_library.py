@@ -12,7 +12,7 @@ from . import _waiting
 from .errors import OutOfBlocksError, PagedKVError, error_of
 from .generated.raw import VERSION, ErrorDetails, Functions
 
-SONAME = "libpagedkv.so.0"
+SONAME = "libpagedkv.so.1"
 
 
 class LibraryNotFoundError(ImportError):
@@ -92,12 +92,12 @@ def _open_first() -> tuple[str, ctypes.CDLL]:
 
 
 def _check_version(path: str, text: str) -> None:
-    """Before 1.0 a minor version may change anything; from 1.0 on, minor versions only add."""
+    """A later minor version has all that this one has."""
     found, needed = ([int(part) for part in version.split(".")[:2]] for version in (text, VERSION))
-    if found != needed and (needed[0] == 0 or found[0] != needed[0] or found[1] < needed[1]):
-        later = f" or a later {needed[0]}.x" if needed[0] > 0 else ""
+    if found[0] != needed[0] or found[1] < needed[1]:
         raise LibraryNotFoundError(
-            f"{path} is libpagedkv {text}; this package needs {needed[0]}.{needed[1]}{later}"
+            f"{path} is libpagedkv {text}; this package needs {needed[0]}.{needed[1]} or a later "
+            f"{needed[0]}.x"
         )
 
 

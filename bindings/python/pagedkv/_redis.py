@@ -11,7 +11,7 @@ from ._library import LibraryNotFoundError, library
 from .errors import error_of
 from .generated import raw as _raw
 
-SONAME = "libpagedkv-redis.so.0"
+SONAME = "libpagedkv-redis.so.1"
 
 
 class RedisLibrary:

@@ -120,16 +120,16 @@ def test_a_library_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.parametrize(
     ("version", "good"),
-    [("0.1.0", True), ("0.1.7", True), ("0.2.0", False), ("0.0.9", False), ("1.0.0", False)],
+    [("1.0.0", True), ("1.0.7", True), ("1.1.0", True), ("0.9.9", False), ("2.0.0", False)],
 )
 def test_versions(version: str, good: bool) -> None:
     from pagedkv._library import LibraryNotFoundError, _check_version
 
-    assert _raw.VERSION == "0.1.0", "a new version: update this list"
+    assert _raw.VERSION == "1.0.0", "a new version: update this list"
     if good:
         _check_version("lib", version)
     else:
-        sentence = rf"lib is libpagedkv {version}; this package needs 0\.1$"
+        sentence = rf"lib is libpagedkv {version}; this package needs 1\.0 or a later 1\.x$"
         with pytest.raises(LibraryNotFoundError, match=sentence):
             _check_version("lib", version)
 
@@ -155,13 +155,13 @@ def test_a_wheel_with_the_library(tmp_path: pathlib.Path) -> None:
         file = tmp_path / f"pagedkv-{pagedkv.__version__}-{tag}.whl"
         assert file.exists(), sorted(tmp_path.iterdir())
     with zipfile.ZipFile(file) as wheel:
-        assert {"pagedkv/py.typed", "pagedkv/libpagedkv.so.0"} <= set(wheel.namelist())
+        assert {"pagedkv/py.typed", "pagedkv/libpagedkv.so.1"} <= set(wheel.namelist())
         wheel.extractall(tmp_path / "installed")
     result = run(
         "import pagedkv; print(pagedkv.library().path, pagedkv.library_version())",
         PYTHONPATH=str(tmp_path / "installed"),
     )
     assert result.stdout.split() == [
-        str(tmp_path / "installed/pagedkv/libpagedkv.so.0"),
+        str(tmp_path / "installed/pagedkv/libpagedkv.so.1"),
         pagedkv.library_version(),
     ], result.stderr

@@ -84,7 +84,7 @@ class Guide:
             "build/vllm/": f"{sys.prefix}/",
             "build/smollm2": str(self.model),
             "build/kv": str(self.folder / "kv"),
-            "$PWD/build/src/libpagedkv.so.0": os.environ["PAGEDKV_LIBRARY"],
+            "$PWD/build/src/libpagedkv.so.1": os.environ["PAGEDKV_LIBRARY"],
             "8000": str(self.port),
             "--num-prompts 16": "--num-prompts 2",
         }.items():

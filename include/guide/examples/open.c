@@ -22,7 +22,7 @@ static void find(void* library, const char* name, void* function) {
 }
 
 int main(void) {
-  void* library = dlopen("libpagedkv.so.0", RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen("libpagedkv.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return EXIT_FAILURE;

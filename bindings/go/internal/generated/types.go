@@ -8,7 +8,7 @@ package generated
 import "unsafe"
 
 // HeaderVersion is the version of the headers this was made of.
-const HeaderVersion = "0.1.0"
+const HeaderVersion = "1.0.0"
 
 // The group of pkv_cache_compute_plan for all groups.
 const AllGroups = 0xFFFFFFFF

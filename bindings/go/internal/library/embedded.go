@@ -6,5 +6,5 @@ import _ "embed"
 
 // A copy of the library for the program must be in this folder: see README.md.
 //
-//go:embed libpagedkv.so.0
+//go:embed libpagedkv.so.1
 var embedded []byte

@@ -13,7 +13,7 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-const soname = "libpagedkv.so.0"
+const soname = "libpagedkv.so.1"
 
 var library struct {
 	sync.Mutex

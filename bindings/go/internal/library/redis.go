@@ -12,7 +12,7 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-const redisSoname = "libpagedkv-redis.so.0"
+const redisSoname = "libpagedkv-redis.so.1"
 
 var redis struct {
 	sync.Mutex

@@ -24,7 +24,7 @@ from ctypes import c_uint64 as _u64
 from ctypes import c_void_p as _p
 from typing import Any
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
 
 ALL_GROUPS = 0xFFFFFFFF
 """The group of pkv_cache_compute_plan for all groups."""

@@ -42,7 +42,7 @@ class PoolStats:
 @dataclasses.dataclass(frozen=True)
 class CacheStats:
     """Statistics of a cache over all layer groups. Fields "so far" only rise; the others are
-    current values. Since 0.1.
+    current values. Since 1.0.
     """
 
     sessions: int

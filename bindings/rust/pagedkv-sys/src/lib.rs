@@ -32,7 +32,7 @@
 //! were built. `DEP_PAGEDKV_INCLUDE`, in that case, is the directory of the C headers.)
 //!
 //! With the feature `dlopen` nothing is linked: `open` opens the library, or the first call of
-//! [`ensure`] does, from the file that `PAGEDKV_LIBRARY` names or else as `libpagedkv.so.0`.
+//! [`ensure`] does, from the file that `PAGEDKV_LIBRARY` names or else as `libpagedkv.so.1`.
 #![allow(non_camel_case_types)]
 #![warn(missing_debug_implementations)]
 

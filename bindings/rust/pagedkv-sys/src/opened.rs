@@ -56,7 +56,7 @@ pub fn open(file: impl AsRef<OsStr>) -> Result<(), String> {
 }
 
 /// Opens the library, unless one is open, from the file that `PAGEDKV_LIBRARY` names, else as
-/// `libpagedkv.so.0`.
+/// `libpagedkv.so.1`.
 pub fn ensure() -> Result<(), String> {
     if !FUNCTIONS.load(Ordering::Acquire).is_null() {
         return Ok(());
@@ -65,7 +65,7 @@ pub fn ensure() -> Result<(), String> {
     if !FUNCTIONS.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
-    open_first(&std::env::var_os("PAGEDKV_LIBRARY").unwrap_or_else(|| "libpagedkv.so.0".into()))
+    open_first(&std::env::var_os("PAGEDKV_LIBRARY").unwrap_or_else(|| "libpagedkv.so.1".into()))
 }
 
 fn open_first(file: &OsStr) -> Result<(), String> {

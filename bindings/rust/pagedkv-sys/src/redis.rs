@@ -18,14 +18,14 @@ pub struct Functions {
 static OPENED: Mutex<Option<Functions>> = Mutex::new(None);
 
 /// Opens the library, unless it is open, from the file that `PAGEDKV_REDIS_LIBRARY` names, else as
-/// `libpagedkv-redis.so.0`. It stays open to the end of the program.
+/// `libpagedkv-redis.so.1`. It stays open to the end of the program.
 pub fn ensure() -> Result<Functions, String> {
     let mut opened = OPENED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(functions) = *opened {
         return Ok(functions);
     }
     let file =
-        std::env::var_os("PAGEDKV_REDIS_LIBRARY").unwrap_or_else(|| "libpagedkv-redis.so.0".into());
+        std::env::var_os("PAGEDKV_REDIS_LIBRARY").unwrap_or_else(|| "libpagedkv-redis.so.1".into());
     let describe = |error| {
         format!(
             "libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): {}: {error}",

@@ -111,7 +111,7 @@ pub const NO_SLOT: i64 = sys::PKV_NO_SLOT as i64;
 use std::ffi::CStr;
 use std::os::raw::c_char;
 
-/// Returns the version of the loaded library, for example "0.1.0".
+/// Returns the version of the loaded library, for example "1.0.0".
 pub fn version() -> Result<&'static str> {
     error::ensure_library()?;
     Ok(static_text(unsafe { sys::pkv_version_string() }))

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A Redis or Valkey server, or a cluster of them, for
 /// [`StoreConfig::redis`](crate::StoreConfig::redis). It is reached by libpagedkv-redis, which is
 /// opened when a cache has one: the file that `PAGEDKV_REDIS_LIBRARY` names, else
-/// `libpagedkv-redis.so.0`. Later failures only cost hits.
+/// `libpagedkv-redis.so.1`. Later failures only cost hits.
 ///
 /// ```no_run
 /// use pagedkv::{RedisConfig, StoreConfig};

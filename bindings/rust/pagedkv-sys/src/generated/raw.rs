@@ -6,10 +6,10 @@
 use std::os::raw::{c_char, c_int, c_void};
 
 /// The version of the headers that this was made from.
-pub const VERSION: &str = "0.1.0";
-/// Version of these headers. While the major version is 0, the interface may change.
-pub const PKV_VERSION_MAJOR: c_int = 0;
-pub const PKV_VERSION_MINOR: c_int = 1;
+pub const VERSION: &str = "1.0.0";
+/// Version of these headers. No 1.x breaks what was built for an earlier 1.y.
+pub const PKV_VERSION_MAJOR: c_int = 1;
+pub const PKV_VERSION_MINOR: c_int = 0;
 pub const PKV_VERSION_PATCH: c_int = 0;
 /// The group of pkv_cache_compute_plan for all groups.
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
@@ -515,7 +515,7 @@ c_struct! {
 
 c_struct! {
     /// Statistics of a cache over all layer groups. Fields "so far" only rise; the others are
-    /// current values. Since 0.1.
+    /// current values. Since 1.0.
     pkv_cache_stats {
         /// Must be sizeof(pkv_cache_stats).
         struct_size: u32,
