@@ -1,7 +1,7 @@
-"""Runs the commands that include/guide/install.md and the READMEs of the bindings mark with
-`<!-- bare: NAME -->`, each block in a fresh userland without a clone, a compiler and Python, up to
-a decode step. Prints a table of minutes and commands. It needs root, a network and many minutes;
-package.py runs a part of it as tests of meson.
+"""Runs the commands that include/guide/install.md and the READMEs of packages and bindings mark
+with `<!-- bare: NAME -->`, each block in a fresh userland without a clone, a compiler and Python,
+up to a decode step. Prints a table of minutes and commands. It needs root, a network and many
+minutes; package.py runs a part of it as tests of meson.
 
 usage: bare.py ARTIFACTS [--systems NAME,...] [--blocks NAME,...] [--complete] [--keep DIRECTORY]
 
@@ -57,6 +57,7 @@ BLOCKS = {
     # Debian packages are for the release that they were built on.
     "c-debian": Needs(("libpagedkv*.deb",), C, DEBIAN_12),
     "c": Needs(("pagedkv-*-source.tar.gz",), C),
+    "conan": Needs(("pagedkv-*-source.tar.gz",)),
     "rust": Needs(("pagedkv-*.crate",), {"main.rs": "bindings/rust/pagedkv/README.md"}),
     "go": Needs(("libpagedkv1_*.deb", "pagedkv-go-*.tar.gz"), GO, DEBIAN_12),
 }
@@ -65,7 +66,8 @@ LANGUAGES = {".py": "python", ".c": "c", ".rs": "rust", ".go": "go"}
 
 def blocks():
     """The commands of each marked block, by its name."""
-    pages = [TREE / "include/guide/install.md", *sorted(TREE.glob("bindings/*/README.md"))]
+    pages = [TREE / "include/guide/install.md", TREE / "src/packaging/README.md"]
+    pages += sorted(TREE.glob("bindings/*/README.md"))
     return {
         block["name"]: block["text"] for page in pages for block in BLOCK.finditer(page.read_text())
     }

@@ -14,6 +14,7 @@ PLACES = [
     ("bindings/rust/engines/pagedkv-candle/Cargo.toml", r'^version = "([^"]+)"'),
     ("bindings/rust/engines/pagedkv-candle/Cargo.toml", r'^pagedkv\S* = \{ version = "=([^"]+)"'),
     ("bindings/rust/engines/Cargo.lock", r'^name = "pagedkv(?:-\w+)?"\nversion = "([^"]+)"'),
+    ("src/packaging/vcpkg/vcpkg.json", r'^  "version": "([^"]+)"'),
     ("bindings/rust/Cargo.lock", r'^name = "pagedkv(?:-sys)?"\nversion = "([^"]+)"'),
 ]
 # Names of files and packages, with the whole version or only its first number.
