@@ -1,5 +1,6 @@
 // Retention, pins and quotas, which take precedence over the eviction policy, and the events that
 // list what is cached.
+#include <cstring>
 #include <set>
 
 #include "prefix_fixture.h"
@@ -256,6 +257,27 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(8u, n) << "the last ones";
   EXPECT_EQ(late - 8 - 2, lost);
   EXPECT_EQ(late - 1, events[7].number);
+}
+
+// Routers compute the same hashes by themselves, and compare those of caches of several versions.
+// These are xxhash.xxh3_64_intdigest of Python's package xxhash.
+TEST(EventHashes, AreTheSameInEveryVersion) {
+  Text prompt(40);
+  for (size_t i = 0; i < prompt.size(); i++) prompt[i] = static_cast<int32_t>(1000 * i) - 7;
+  const struct {
+    const char* salt;
+    uint64_t hashes[2];
+  } known[] = {
+      {"", {0xc250784961af87b9, 0xcd4f286bc5438d7b}},
+      {"a", {0x639cde53235b9489, 0xf96b16df7c4ba734}},
+  };
+  for (const auto& [salt, expected] : known) {
+    uint64_t hashes[2] = {};
+    CHECK(
+        pkv_prefix_hash_blocks(salt, std::strlen(salt), 16, prompt.size(), prompt.data(), hashes));
+    EXPECT_EQ(expected[0], hashes[0]) << salt;
+    EXPECT_EQ(expected[1], hashes[1]) << salt;
+  }
 }
 
 TEST_F(PrefixKeep, EventsThatAreNotKept) {
