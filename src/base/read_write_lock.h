@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "base/atomic_wait.h"
+
 namespace pkv {
 
 class ReadWriteLock {
@@ -27,7 +29,7 @@ class ReadWriteLock {
   }
   void unlock() noexcept {
     state_.store(0, std::memory_order_release);
-    state_.notify_all();
+    wake_waiting(state_);
   }
 
   void lock_shared() noexcept {
@@ -43,7 +45,7 @@ class ReadWriteLock {
   }
   void unlock_shared() noexcept {
     const uint32_t before = state_.fetch_sub(1, std::memory_order_release);
-    if (before == (1 | writer_waits)) state_.notify_all();
+    if (before == (1 | writer_waits)) wake_waiting(state_);
   }
 
  private:
@@ -59,7 +61,7 @@ class ReadWriteLock {
     } else if (tries < spins + yields || state == writer_waits) {
       std::this_thread::yield();  // The lock is free, so nobody would wake this thread.
     } else {
-      state_.wait(state, std::memory_order_relaxed);
+      wait_for_change(state_, state, std::memory_order_relaxed);
       tries = spins;  // The writer that was also woken goes first.
     }
     if (tries < spins + yields) tries++;

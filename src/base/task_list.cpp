@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "base/atomic_wait.h"
+
 namespace pkv {
 
 void TaskList::work(uint32_t worker) noexcept {
@@ -13,7 +15,7 @@ void TaskList::work(uint32_t worker) noexcept {
   if (taken == 0) return;
   // Release: a thread that sees these tasks counted as done also sees what they wrote.
   done.fetch_add(taken, std::memory_order_release);
-  done.notify_all();
+  wake_waiting(done);
 }
 
 void TaskList::run(size_t index, uint32_t worker) noexcept {
@@ -27,7 +29,7 @@ void TaskList::run(size_t index, uint32_t worker) noexcept {
 
 void TaskList::wait() const noexcept {
   for (size_t seen; (seen = done.load(std::memory_order_acquire)) < n;)
-    done.wait(seen, std::memory_order_acquire);
+    wait_for_change(done, seen, std::memory_order_acquire);
 }
 
 void TaskList::rethrow() {
