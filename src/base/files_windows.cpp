@@ -103,11 +103,32 @@ int descriptor_of(Handle handle) {
   return descriptor;
 }
 
-// SDDL: a protected list whose only entry gives all rights to the owner, also in what a directory
-// gets later.
+namespace {
+
+// The identifier of this process's user, as in SDDL. Empty if the system refuses.
+std::wstring own_identifier() {
+  HANDLE token;
+  if (!OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &token)) return {};
+  const Handle closed_later(token);
+  alignas(TOKEN_USER) unsigned char bytes[sizeof(TOKEN_USER) + SECURITY_MAX_SID_SIZE];
+  DWORD size = 0;
+  wchar_t* text = nullptr;
+  if (!GetTokenInformation(token, TokenUser, bytes, sizeof bytes, &size) ||
+      !ConvertSidToStringSidW(reinterpret_cast<const TOKEN_USER*>(bytes)->User.Sid, &text))
+    return {};
+  std::wstring result = text;
+  LocalFree(text);
+  return result;
+}
+
+}  // namespace
+
+// SDDL: a protected list whose only entry gives all rights to the user, also in what a directory
+// gets later. (Wine does not know the identifier of a file's owner, OW.)
 PrivateSecurity::PrivateSecurity() {
+  const std::wstring list = L"D:P(A;OICI;FA;;;" + own_identifier() + L")";
   if (!ConvertStringSecurityDescriptorToSecurityDescriptorW(
-          L"D:P(A;OICI;FA;;;OW)", SDDL_REVISION_1, &attributes_.lpSecurityDescriptor, nullptr))
+          list.c_str(), SDDL_REVISION_1, &attributes_.lpSecurityDescriptor, nullptr))
     fail(io_details(errno_of()), "cannot make an access list (errno %d)", errno_of());
 }
 
