@@ -1,16 +1,10 @@
 #include "util.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 void die(int status, const char* format, ...) {
   va_list arguments;
@@ -39,33 +33,14 @@ void* grow_array(void* array, size_t* capacity, size_t needed, size_t size) {
   return memory;
 }
 
-mapped_file map_file(const char* path, const char* what) {
-  struct stat status;
-  mapped_file file = {NULL, 0};
-  int descriptor = open(
-      path, O_RDONLY | O_NONBLOCK |
-                O_CLOEXEC); /* not blocking: a FIFO without a writer is refused, not waited for */
-  if (descriptor < 0) die(EXIT_BAD_INPUT, "cannot open the %s %s: %s", what, path, strerror(errno));
-  if (fstat(descriptor, &status) != 0)
-    die(EXIT_BAD_INPUT, "cannot read the %s %s: %s", what, path, strerror(errno));
-  if (!S_ISREG(status.st_mode)) die(EXIT_BAD_INPUT, "the %s %s is not a regular file", what, path);
-  if (status.st_size == 0) die(EXIT_BAD_INPUT, "the %s %s is empty", what, path);
-  if ((uintmax_t)status.st_size > SIZE_MAX)
-    die(EXIT_BAD_INPUT, "the %s %s is too large for this machine", what, path);
-  file.size = (size_t)status.st_size;
-  void* memory = mmap(NULL, file.size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  if (memory == MAP_FAILED)
-    die(EXIT_BAD_INPUT, "cannot map the %s %s (%zu bytes): %s", what, path, file.size,
-        strerror(errno));
-  close(descriptor);
-  file.data = memory;
-  return file;
-}
-
-void unmap_file(mapped_file* file) {
-  if (file->data != NULL) munmap((void*)file->data, file->size);
-  file->data = NULL;
-  file->size = 0;
+size_t read_line(char** line, size_t* capacity, FILE* file) {
+  size_t length = 0;
+  for (int c = 0; c != '\n' && (c = getc(file)) != EOF;) {
+    *line = grow_array(*line, capacity, length + 2, 1);
+    (*line)[length++] = (char)c;
+  }
+  if (length > 0) (*line)[length] = '\0';
+  return length;
 }
 
 double seconds(void) {

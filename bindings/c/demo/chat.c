@@ -184,9 +184,9 @@ static void converse(chat* c) {
   for (;;) {
     if (interactive) fputs("> ", stdout);
     fflush(stdout);
-    const ssize_t length = getline(&line, &capacity, stdin);
-    if (length <= 0) break;
-    const size_t bytes = (size_t)length - (line[length - 1] == '\n');
+    const size_t length = read_line(&line, &capacity, stdin);
+    if (length == 0) break;
+    const size_t bytes = length - (line[length - 1] == '\n');
     line[bytes] = '\0';
     if (line[0] == '/') {
       if (!obey(c, line)) break;

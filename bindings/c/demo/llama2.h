@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../common/system.h"
 #include "../common/util.h"
 
 typedef struct llama2 {

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,8 +119,7 @@ static uint64_t parse_seed(const char* text) {
 static double parse_real(const rule* r, const char* text) {
   char* end;
   const double value = strtod(text, &end);
-  if (end == text || *end != '\0' || !isfinite(value) || value < (double)r->min ||
-      value > (double)r->max)
+  if (end == text || *end != '\0' || !(value >= (double)r->min && value <= (double)r->max))
     die(EXIT_BAD_OPTION, "--%s takes a number from %zu to %zu, not '%s'", r->name, r->min, r->max,
         text);
   return value;

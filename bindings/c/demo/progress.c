@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "../common/system.h"
 #include "text.h"
 
 static const double redraw_seconds = 1.0 / 15, plain_seconds = 1.0;
@@ -26,7 +26,7 @@ static void append(frame* f, const char* bytes, size_t length) {
 
 /* Formats at most `columns` columns of ASCII. */
 static void put(frame* f, size_t columns, const char* format, ...)
-    __attribute__((format(printf, 3, 4)));
+    __attribute__((PRINTF_FORMAT(3, 4)));
 static void put(frame* f, size_t columns, const char* format, ...) {
   char text[256];
   va_list arguments;
@@ -142,10 +142,8 @@ static void flush_frame(frame* f) {
 }
 
 static void draw(progress* p) {
-  struct winsize size;
-  const bool known =
-      ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0;
-  const size_t rows = known ? size.ws_row : 24, columns = known ? size.ws_col : 80;
+  size_t rows = 24, columns = 80;
+  (void)terminal_size(&rows, &columns);
   const size_t room = rows > 4 ? rows - 3 : 1; /* heading, bar, and the line of the cursor */
   const size_t count = p->scheduler->count;
   frame f = {NULL, 0, 0, 0, columns > 20 ? columns - 1 : 19};
@@ -158,7 +156,7 @@ static void draw(progress* p) {
   flush_frame(&f);
 }
 
-static void tell(progress* p, double now) {
+static void report_line(progress* p, double now) {
   const scheduler* s = p->scheduler;
   size_t running = 0, done = 0;
   for (size_t i = 0; i < s->count; i++) {
@@ -193,7 +191,7 @@ void progress_update(progress* p) {
   if (p->silent) return;
   const double now = seconds();
   if (!p->terminal) {
-    tell(p, now);
+    report_line(p, now);
   } else if (now - p->last_update >= redraw_seconds) {
     p->last_update = now;
     draw(p);

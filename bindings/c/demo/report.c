@@ -99,7 +99,7 @@ typedef struct figures {
 } figures;
 
 static void add(figures* f, const char* label, const char* format, ...)
-    __attribute__((format(printf, 3, 4)));
+    __attribute__((PRINTF_FORMAT(3, 4)));
 static void add(figures* f, const char* label, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -1,5 +1,6 @@
 #include "sampler.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -47,7 +48,7 @@ int32_t sampler_next(sampler* s, const float* logits, size_t vocabulary) {
   double sum = 0, kept = 0;
   for (size_t i = 0; i < vocabulary; i++) {
     const double p = exp(((double)logits[i] - (double)logits[best]) / s->temperature);
-    candidates[i].probability = isfinite(p) ? p : 0;
+    candidates[i].probability = p <= DBL_MAX ? p : 0;
     candidates[i].token = (int32_t)i;
     sum += candidates[i].probability;
   }

@@ -1,10 +1,10 @@
 #include "store.h"
 
-#include <dlfcn.h>
 #include <pagedkv/redis.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common/system.h"
 #include "../common/util.h"
 
 #define PLUGIN "libpagedkv-redis.so.1"
@@ -16,18 +16,17 @@ static void open_directory(const pkv_dl* lib, const char* path, pkv_store* store
 }
 
 static void* symbol(void* plugin, const char* name) {
-  void* const found = dlsym(plugin, name);
+  void* const found = library_find(plugin, name);
   if (found == NULL) die(EXIT_BAD_INPUT, "--store: %s has no %s", PLUGIN, name);
   return found;
 }
 
 static void open_redis(const char* url, pkv_store* store) {
   const char* named = getenv("PAGEDKV_REDIS_LIBRARY");
-  void* const plugin =
-      dlopen(named != NULL && *named != '\0' ? named : PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  void* const plugin = library_open(named != NULL && *named != '\0' ? named : PLUGIN);
   if (plugin == NULL)
     die(EXIT_BAD_INPUT, "--store: cannot open the plugin (name it with PAGEDKV_REDIS_LIBRARY): %s",
-        dlerror());
+        library_error());
   __typeof__(pkv_redis_open)* open;
   __typeof__(pkv_redis_last_error)* last_error;
   /* ISO C has no cast from an object pointer to a function pointer; POSIX promises that the bytes

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../common/system.h"
 #include "../common/util.h"
 
 enum { TOKEN_BEGIN = 1, TOKEN_END = 2 };

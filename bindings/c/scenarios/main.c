@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../common/system.h"
 #include "../common/util.h"
 #include "player.h"
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "../common/pkv_dl.h"
+#include "../common/util.h"
 #include "device.h"
 #include "fields.h"
 
@@ -49,7 +50,7 @@ player* player_new(const pkv_dl* lib, const cJSON* scenario, const char* folder)
 void player_free(player* p);
 
 /* Notes the first difference of a step; later ones change nothing. */
-void player_differ(player* p, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void player_differ(player* p, const char* format, ...) __attribute__((PRINTF_FORMAT(2, 3)));
 void player_expect(player* p, const char* what, long long got, long long expected);
 void player_expect_near(player* p, const char* what, double got, double expected);
 
