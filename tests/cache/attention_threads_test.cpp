@@ -1,6 +1,8 @@
 // Long sequences are cut into parts that several threads compute. The results have the same bits
 // for any number of threads, and the requested instruction set is the one that runs.
+#if __has_include(<tbb/global_control.h>)
 #include <tbb/global_control.h>
+#endif
 
 #include <algorithm>
 
@@ -73,9 +75,11 @@ class AttentionThreads : public testing::TestWithParam<MemoryKind> {
 };
 
 TEST_P(AttentionThreads, AnyNumberOfThreadsGivesTheSameBits) {
+#if __has_include(<tbb/global_control.h>)
   // Usually, oneTBB limits the number of threads to that of CPUs.
   using tbb::global_control;
   const global_control no_limit(global_control::max_allowed_parallelism, 64);
+#endif
   const Rows one = outputs_of(config(1));
   for (const uint32_t threads : {2u, 3u, 4u, 8u, 16u, 64u})
     EXPECT_TRUE(one == outputs_of(config(threads))) << threads << " threads";

@@ -1,7 +1,9 @@
 // Calls over the host's memory: threads, instruction sets, runners, the caller's allocator, and
 // many threads at once.
+#ifndef _WIN32
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <atomic>
 #include <functional>
@@ -169,6 +171,7 @@ TEST(Compute, RunsOnTheThreadsOfOpenMP) {
       runner.user, 1, [](void* count, size_t, uint32_t) { ++*static_cast<size_t*>(count); }, &ran);
   EXPECT_EQ(1u, ran);
   EXPECT_EQ(0u, regions);
+#ifndef _WIN32
   // A child does not have these threads, and libgomp would wait for them.
   const pid_t child = ::fork();
   if (child == 0) {
@@ -180,6 +183,7 @@ TEST(Compute, RunsOnTheThreadsOfOpenMP) {
   ASSERT_EQ(child, waitpid(child, &status, 0));
   EXPECT_EQ(0, WEXITSTATUS(status)) << "1: other results, 2: a parallel region began";
   EXPECT_FALSE(WIFSIGNALED(status));
+#endif
 }
 
 // A runner that runs no task, leaves one out or runs one twice is reported, and so is one that

@@ -20,6 +20,7 @@ pkv_file_config with_index() {
 
 TEST(ElsewhereFiles, BringSessionsAndTheIndexBack) {
   for (const char* key : {static_cast<const char*>(nullptr), "a key of 24 secret bytes"}) {
+    if (key != nullptr && !store::keys_work()) continue;
     pkv_file_config config = with_index();
     config.secret_key = key;
     config.secret_key_size = key == nullptr ? 0 : 24;

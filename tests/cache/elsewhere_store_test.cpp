@@ -4,6 +4,7 @@
 #include <future>
 #include <thread>
 
+#include "../store/support.h"
 #include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "elsewhere.h"
@@ -78,6 +79,7 @@ void prefetch_and_match(pkv_cache cache, const Text& text, uint64_t& matched, Se
 
 TEST_F(ElsewhereStore, WhatLeavesTheEngineComesBack) {
   for (const char* key : {static_cast<const char*>(nullptr), "a key of 24 secret bytes"}) {
+    if (key != nullptr && !store::keys_work()) continue;
     config_.secret_key = key;
     config_.secret_key_size = key == nullptr ? 0 : 24;
     Elsewhere at(with_store());

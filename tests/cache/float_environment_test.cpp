@@ -26,7 +26,11 @@ const Environment environments[] = {
     {"toward zero", [] { fesetround(FE_TOWARDZERO); }},
 #if defined(__x86_64__)
     {"subnormal numbers are 0", [] { _mm_setcsr(_mm_getcsr() | 0x8040); }},
+#ifdef _WIN32
+    {"traps", [] { _mm_setcsr(_mm_getcsr() & ~0xE80u); }},
+#else
     {"traps", [] { feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW); }},
+#endif
 #endif
 };
 

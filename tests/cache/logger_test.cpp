@@ -1,12 +1,11 @@
 // The logger gets a line for everything that works, but worse than the caller may expect.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
 
 #include "../support/memory_store.h"
+#include "../support/portable.h"
 #include "prefix_fixture.h"
 
 namespace cache_test::logger_test {
@@ -39,8 +38,7 @@ class Lines {
 const Model model{1, 1, 1, 16};
 
 TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
-  const uint64_t machine =
-      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t machine = portable::physical_memory();
   const Model big{32, 8, 8, 256};  // Its blocks are so large that a machine has room for few.
   for (const bool more : {true, false}) {
     Lines lines;

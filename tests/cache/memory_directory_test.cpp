@@ -45,12 +45,12 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
     if (!fs::is_directory(parent)) continue;
     const files::TemporaryDirectory directory(fs::absolute(parent));
     const std::string path = fs::canonical(directory.path()).string();
-    const size_t before = files::count_descriptors();
+    const size_t before = portable::count_descriptors();
     {
       const Cache cache = create(in_file({2, 4, 2, 32}, path.c_str()));
       EXPECT_TRUE(fs::is_empty(path));
       EXPECT_EQ(1u, open_files(path).size());
-      EXPECT_EQ(before, files::count_descriptors());
+      EXPECT_EQ(before, portable::count_descriptors());
       // All of its room is taken at once, so a disk that fills up later does no harm.
       EXPECT_EQ(stats_of(cache).memory_bytes,
                 plan_of(in_file({2, 4, 2, 32}, path.c_str())).memory_bytes);

@@ -2,7 +2,9 @@
 // same bits however the tasks are spread, and a runner that loses a task is reported.
 #include "runner.h"
 
+#if __has_include(<tbb/parallel_for.h>)
 #include <tbb/parallel_for.h>
+#endif
 
 #include <atomic>
 #include <condition_variable>
@@ -167,10 +169,12 @@ TEST_F(Runner, FromInsideParallelLoops) {
     Cache cache = create(config_with(of));
     wrong += !(expected == outputs_of(cache));
   };
+#if __has_include(<tbb/parallel_for.h>)
   // oneTBB is not built with ThreadSanitizer, which therefore reports the hand-over of the loop's
   // body as a race.
   if (!pkv::test::thread_sanitizer)
     tbb::parallel_for(0, 4, [&](int i) { use(i % 2 == 0 ? &runner : nullptr); });
+#endif
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; i++) threads.emplace_back(use, i % 2 == 0 ? &runner : nullptr);
   for (std::thread& thread : threads) thread.join();

@@ -1,7 +1,6 @@
 // pagedkv.hpp: ownership, exceptions, and that each call reaches its function. It is compiled as
 // C++17 and as C++20.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +12,8 @@
 #if __cplusplus >= 202002L
 #include <span>
 #endif
+
+#include "../support/portable.h"
 
 namespace {
 
@@ -466,7 +467,8 @@ TEST(Cpp, SavesAndLoads) {
   EXPECT_EQ(loaded[1].label, 1u);
   EXPECT_EQ(loaded[1].session.tokens(), text(33, 500));
 
-  const std::string path = testing::TempDir() + "pagedkv-cpp-" + std::to_string(getpid());
+  const std::string path =
+      testing::TempDir() + "pagedkv-cpp-" + std::to_string(portable::process_id());
   const std::vector<pkv_file_item> items = {{a, nullptr, 77}};
   EXPECT_GT(cache.save(pagedkv::Stream::file(path), items), 0u);
   EXPECT_EQ(other.load(pagedkv::Stream::file(path))[0].label, 77u);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "../support/memory_store.h"
+#include "../support/portable.h"
 #include "world.h"
 
 namespace hostile::hooks_test {
@@ -33,8 +34,8 @@ struct Crooked {
  private:
   void* alloc(size_t size, size_t alignment) {
     const size_t step = alignment < 64 ? 64 : alignment;
-    auto* const memory =
-        static_cast<unsigned char*>(std::aligned_alloc(step, (size + 2 * step) / step * step));
+    auto* const memory = static_cast<unsigned char*>(
+        portable::allocate_aligned(step, (size + 2 * step) / step * step));
     live++;
     // Memory that needs no alignment cannot be misaligned.
     if (off % alignment == 0 || ++calls != at) return memory;
@@ -43,10 +44,10 @@ struct Crooked {
   }
   void free(void* memory) {
     live--;
-    if (memory != given) return std::free(memory);
+    if (memory != given) return portable::free_aligned(memory);
     came_back = true;
     given = nullptr;
-    std::free(static_cast<unsigned char*>(memory) - off);
+    portable::free_aligned(static_cast<unsigned char*>(memory) - off);
   }
 };
 
@@ -119,11 +120,12 @@ struct Counted {
   pkv_allocator hooks() {
     return {[](void* user, size_t size, size_t alignment) {
               static_cast<Counted*>(user)->note(&Counted::allocating);
-              return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+              return portable::allocate_aligned(alignment,
+                                                (size + alignment - 1) / alignment * alignment);
             },
             [](void* user, void* memory, size_t, size_t) {
               static_cast<Counted*>(user)->note(&Counted::freeing);
-              std::free(memory);
+              portable::free_aligned(memory);
             },
             this};
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "../support/portable.h"
 #include "world.h"
 
 namespace hostile::limits_test {
@@ -58,9 +59,9 @@ class LargestSize {
   static void* alloc(void* user, size_t size, size_t alignment) {
     LargestSize& self = *static_cast<LargestSize*>(user);
     self.largest = std::max(self.largest, size);
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    return portable::allocate_aligned(alignment, (size + alignment - 1) / alignment * alignment);
   }
-  static void free(void*, void* memory, size_t, size_t) { std::free(memory); }
+  static void free(void*, void* memory, size_t, size_t) { portable::free_aligned(memory); }
 
   pkv_allocator allocator_{alloc, free, this};
 };

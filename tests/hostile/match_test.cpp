@@ -225,6 +225,7 @@ TEST(Match, WithEachAllocationRefused) {
 // Another thread forks, so its child has half of a match, and locks that no thread of the child
 // holds.
 TEST(Match, WithAForkAtEachAllocation) {
+  SKIP_WITHOUT_FORK();
   EXPECT_EQ(in_child([] {
               const uint64_t in_time = beside_each_allocation(
                   [](const Stage& stage) {

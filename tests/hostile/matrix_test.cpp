@@ -4,8 +4,6 @@
 #include "matrix.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -131,6 +129,7 @@ TEST_P(Matrix, Reentrant) {
 
 // The function is called in a child of the process that made the handles.
 TEST_P(Matrix, Forked) {
+  SKIP_WITHOUT_FORK();
   const Function& function = tested();
   cell("after fork()", [&function] {
     warm_up();

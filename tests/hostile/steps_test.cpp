@@ -75,6 +75,9 @@ TEST(Steps, GettersSeeTheStepInFlight) {
 // A thread that began a step may end in the middle of it. Handles belong to no thread, so another
 // one continues.
 TEST(Steps, AThreadThatDiesLeavesItsStepToOthers) {
+#ifdef _WIN32
+  GTEST_SKIP() << "pthread_exit() destroys no variables there";
+#endif
   const auto leave_a_step = [] {
     World world;
     pkv_batch batch = nullptr;

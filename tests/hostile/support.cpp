@@ -1,9 +1,11 @@
 #include "support.h"
 
+#ifndef _WIN32
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <cstdarg>
 #include <cstdio>
@@ -43,6 +45,27 @@ void expect(pkv_status wanted, pkv_status got, const char* what) {
   if (!sentence_tells(sentence))
     throw Failure(format("%s: the sentence is \"%s\"", what, sentence.c_str()));
 }
+
+#ifdef _WIN32
+
+// There are no children: what crashes ends the program.
+std::string in_child(const std::function<void()>& body, unsigned) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what()[0] != 0 ? error.what() : "an exception";
+  }
+  return "";
+}
+
+std::vector<std::string> in_children(const std::vector<std::function<void()>>& bodies,
+                                     unsigned seconds) {
+  std::vector<std::string> failed;
+  for (const auto& body : bodies) failed.push_back(in_child(body, seconds));
+  return failed;
+}
+
+#else
 
 std::string in_child(const std::function<void()>& body, unsigned seconds) {
   int ends[2];
@@ -97,6 +120,8 @@ std::vector<std::string> in_children(const std::vector<std::function<void()>>& b
   return failed;
 }
 
+#endif
+
 // ---- Hooks ----------------------------------------------------------------------------------
 
 namespace {
@@ -125,7 +150,7 @@ void* Hooks::alloc(void* user, size_t size, size_t alignment) {
   const size_t step = alignment < alignof(Header) ? alignof(Header) : alignment;
   const size_t room = (sizeof(Header) + step - 1) / step * step;
   if (size > memory::largest) return nullptr;
-  void* const begin = std::aligned_alloc(step, (size + room + step - 1) / step * step);
+  void* const begin = portable::allocate_aligned(step, (size + room + step - 1) / step * step);
   if (begin == nullptr) return nullptr;
   auto* const block = static_cast<unsigned char*>(begin) + room;
   reinterpret_cast<Header*>(block)[-1] = {begin, size, alignment};
@@ -142,7 +167,7 @@ void Hooks::free(void* user, void* memory, size_t size, size_t alignment) {
   const Header header = static_cast<Header*>(memory)[-1];
   if (header.size != size || header.alignment != alignment) self.sound_ = false;
   self.live_--;
-  std::free(header.begin);
+  portable::free_aligned(header.begin);
 }
 
 void Hooks::log(void* user, pkv_log_level, const char* message) {

@@ -23,7 +23,12 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
+#ifdef __MINGW32__
+#define HOSTILE_FORMAT gnu_printf
+#else
+#define HOSTILE_FORMAT printf
+#endif
+std::string format(const char* text, ...) __attribute__((format(HOSTILE_FORMAT, 1, 2)));
 
 #define HOSTILE_CHECK(condition, ...)                                     \
   do {                                                                    \

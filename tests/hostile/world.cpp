@@ -1,13 +1,11 @@
 #include "world.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "../support/files.h"
+#include "../support/portable.h"
 
 namespace hostile {
 
@@ -198,7 +196,7 @@ ModelConfig World::make_config(uint64_t capacity) const {
 }
 
 World::World(const Place& kept_in, uint32_t threads, bool stored)
-    : place(kept_in), descriptors_(files::count_descriptors()) {
+    : place(kept_in), descriptors_(portable::count_descriptors()) {
   const pkv_storage kind = place.storage;
   ModelConfig config = make_config(64);
   config.storage = kind;
@@ -326,12 +324,10 @@ namespace {
 std::shared_ptr<unsigned char> map_room(size_t size, bool vast) {
   constexpr size_t page = 4096;
   const size_t whole = vast ? size_t{1} << 36 : (size + page - 1) / page * page;
-  void* const pages = mmap(nullptr, whole + page, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  HOSTILE_CHECK(pages != MAP_FAILED, "no room of %zu bytes", whole);
-  auto* const begin = static_cast<unsigned char*>(pages);
-  HOSTILE_CHECK(mprotect(begin + whole, page, PROT_NONE) == 0, "no guard");
-  return {begin + (vast ? 0 : whole - size), [=](unsigned char*) { munmap(pages, whole + page); }};
+  void* const pages = portable::map_guarded(whole);
+  HOSTILE_CHECK(pages != nullptr, "no room of %zu bytes", whole);
+  return {static_cast<unsigned char*>(pages) + (vast ? 0 : whole - size),
+          [=](unsigned char*) { portable::unmap_guarded(pages, whole); }};
 }
 
 }  // namespace
@@ -415,7 +411,7 @@ void World::close() {
   close_inherited();
   HOSTILE_CHECK(hooks.live() == 0, "%lld blocks of the caller's allocator leaked",
                 static_cast<long long>(hooks.live()));
-  const size_t open = files::count_descriptors();
+  const size_t open = portable::count_descriptors();
   HOSTILE_CHECK(open == descriptors_, "%zu descriptors are open, and %zu were before", open,
                 descriptors_);
   HOSTILE_CHECK(hooks.sound(),
@@ -423,8 +419,8 @@ void World::close() {
 }
 
 void warm_up() {
-  static pid_t warm = 0;
-  if (std::exchange(warm, getpid()) == getpid()) return;
+  static int warm = 0;
+  if (std::exchange(warm, portable::process_id()) == portable::process_id()) return;
   const Layers later = std::exchange(World::layers_keep, Layers::plain);
   World once;
   {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "../support/portable.h"
 #include "sequence.h"
 #include "tables.h"
 
@@ -75,7 +76,8 @@ class WorkArea {
  public:
   explicit WorkArea(size_t bytes)
       : bytes_((bytes + 63) / 64 * 64),
-        memory_(std::aligned_alloc(64, std::max<size_t>(bytes_, 64)), std::free) {
+        memory_(portable::allocate_aligned(64, std::max<size_t>(bytes_, 64)),
+                portable::free_aligned) {
     std::memset(memory_.get(), 0xFF, bytes_);
   }
   unsigned char* data() const { return static_cast<unsigned char*>(memory_.get()); }

@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "../support/portable.h"
 #include "replay.h"
 
 namespace random_test {
@@ -25,9 +26,9 @@ struct Allocator {
   static void* alloc(void* user, size_t size, size_t alignment) {
     Allocator& own = *static_cast<Allocator*>(user);
     if (own.failing && own.random() % 4 == 0) return own.refused++, nullptr;
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    return portable::allocate_aligned(alignment, (size + alignment - 1) / alignment * alignment);
   }
-  static void free(void*, void* memory, size_t, size_t) { std::free(memory); }
+  static void free(void*, void* memory, size_t, size_t) { portable::free_aligned(memory); }
 };
 
 class Random : public testing::TestWithParam<pkv_eviction> {

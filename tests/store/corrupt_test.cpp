@@ -301,18 +301,12 @@ struct Encrypted {
   }
   Bytes save_again() const { return save(source, {session}, &right); }
   pkv_status load_once(const Bytes& bytes) const { return try_load(cache, buffer(bytes), &right); }
-  static bool possible() {
-    const Cache cache = create(Plan{});
-    const pkv_file_config config = with_key("a key of 24 secret bytes");
-    pkv_stream to = stream(PKV_STREAM_BUFFER);
-    return pkv_file_save(cache, 0, nullptr, &config, &to, nullptr) != PKV_UNSUPPORTED;
-  }
 };
 
 class Keys : public testing::Test {
  protected:
   void SetUp() override {
-    if (!Encrypted::possible()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
+    if (!keys_work()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
   }
 };
 
@@ -454,7 +448,7 @@ TEST(Salts, OfAFileWithoutAKeyAreNotTrusted) {
   EXPECT_EQ(PKV_OK, try_load(create(without), buffer(sessions), &usual)) << "there is no index";
   EXPECT_EQ(PKV_OK, try_load(cache, buffer(sessions), &trusting));
   EXPECT_EQ(PKV_OK, try_load(cache, buffer(cached), &trusting));
-  if (Encrypted::possible()) {
+  if (keys_work()) {
     EXPECT_EQ(PKV_OK, try_load(cache, buffer(save(source, {salted, plain}, &keyed)), &keyed));
   }
   CHECK(pkv_cache_validate(cache));
@@ -497,12 +491,13 @@ TEST(Lengths, AreCheckedAndBelieved) {
 
 // Loads the same bytes from a buffer and from a file.
 pkv_status try_both(pkv_cache cache, const Bytes& bytes) {
-  const std::string path = testing::TempDir() + "pagedkv-room-" + std::to_string(getpid());
+  const std::string path =
+      testing::TempDir() + "pagedkv-room-" + std::to_string(portable::process_id());
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
   const pkv_status status = try_load(cache, at_path(path));
-  unlink(path.c_str());
+  std::filesystem::remove(path);
   EXPECT_EQ(status, try_load(cache, buffer(bytes)));
   return status;
 }
@@ -649,7 +644,7 @@ TEST(Golden, FilesAreStillRead) {
 }
 
 TEST(Golden, EncryptedFilesAreStillRead) {
-  if (!Encrypted::possible()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
+  if (!keys_work()) GTEST_SKIP() << "this build is without libsodium or libcrypto";
   for (Golden golden : goldens()) {
     if (golden.name == std::string("plain") || golden.name == std::string("quantised"))
       continue;  // Nothing more can be seen of these.

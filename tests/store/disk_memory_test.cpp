@@ -36,7 +36,7 @@ void expect_sentence(const char* words) {
 void each_call_fails(disk::Fault fault, int error, bool unnamed) {
   const std::set<std::string> optional = {"open", "flock", "stat", "fstat", "fstatvfs", "unlinkat"};
   const Directory directory;
-  const size_t descriptors = files::count_descriptors();
+  const size_t descriptors = portable::count_descriptors();
   for (uint64_t k = 1;; k++) {
     const auto [status, struck] =
         strike(k, fault, error, unnamed, [&] { return try_create(directory); });
@@ -47,7 +47,7 @@ void each_call_fails(disk::Fault fault, int error, bool unnamed) {
     }
     if (status != PKV_OK) expect_sentence(("errno " + std::to_string(error)).c_str());
     EXPECT_EQ(std::set<std::string>{}, directory.names()) << struck << " " << k;
-    EXPECT_EQ(descriptors, files::count_descriptors()) << struck << " " << k;
+    EXPECT_EQ(descriptors, portable::count_descriptors()) << struck << " " << k;
     if (struck.empty()) {
       EXPECT_GT(k, 5u) << "calls were tried";
       break;
@@ -158,7 +158,7 @@ template <class Call>
 void refuse_each(const Directory& directory, const Call& call) {
   CHECK(call());
   const std::set<std::string> names = directory.names();
-  const size_t descriptors = files::count_descriptors();
+  const size_t descriptors = portable::count_descriptors();
   for (const bool unnamed : {true, false}) {
     bool struck = true;
     for (uint64_t k = 1; struck; k++) {
@@ -173,7 +173,7 @@ void refuse_each(const Directory& directory, const Call& call) {
       disk::no_unnamed_files = false;
       EXPECT_EQ(struck ? PKV_OUT_OF_MEMORY : PKV_OK, status) << k << ": " << pkv_last_error();
       EXPECT_EQ(names, directory.names()) << k;
-      ASSERT_EQ(descriptors, files::count_descriptors()) << k;
+      ASSERT_EQ(descriptors, portable::count_descriptors()) << k;
     }
   }
 }

@@ -209,6 +209,16 @@ inline pkv_stream at_path(const std::string& path) {
 
 inline pkv_file_config file_config() { return made<pkv_file_config>(); }
 
+// Whether the library was built with libcrypto and libsodium.
+inline bool keys_work() {
+  const cache_test::Cache cache =
+      cache_test::create(cache_test::config_of({1, 1, 1, 16}, 4, PKV_STORAGE_PAGED));
+  pkv_file_config config = file_config();
+  config.secret_key = "a key of 24 secret bytes", config.secret_key_size = 24;
+  pkv_stream to = stream(PKV_STREAM_BUFFER);
+  return pkv_file_save(cache, 0, nullptr, &config, &to, nullptr) != PKV_UNSUPPORTED;
+}
+
 inline std::vector<pkv_file_item> items_of(const std::vector<pkv_session>& sessions) {
   std::vector<pkv_file_item> items;
   for (size_t i = 0; i < sessions.size(); i++) items.push_back({sessions[i], nullptr, 100 + i});

@@ -127,6 +127,7 @@ TEST_P(Windows, AnyStreamMovesTheSame) {
   EXPECT_TRUE(own.bytes == file_);
   expect_same(*session_, load(cache, callbacks)[0], plan_);
 
+#ifndef _WIN32  // where descriptors are not the system's own
   char path[] = "pagedkv-windows-XXXXXX";
   const int descriptor = mkstemp(path);
   ASSERT_GE(descriptor, 0);
@@ -137,6 +138,7 @@ TEST_P(Windows, AnyStreamMovesTheSame) {
   expect_same(*session_, load(cache, at_path(path))[0], plan_);
   close(descriptor);
   unlink(path);
+#endif
 }
 
 // A wrong byte is found in every piece, also with a key, whichever thread checks it. Nothing is
@@ -146,6 +148,7 @@ TEST_P(Windows, AWrongByteIsFoundInEveryPiece) {
   const Cache cache = create(plan_);
   const State before = state_of(cache);
   for (const bool keyed : {false, true}) {
+    if (keyed && !keys_work()) continue;
     auto config = made<pkv_file_config>();
     if (keyed) config.secret_key = "a key of 24 secret bytes", config.secret_key_size = 24;
     Bytes file = keyed ? save(*cache_, {*session_}, &config) : file_;

@@ -1,15 +1,14 @@
 // Files of tests: their bytes, and directories that are removed with their object.
 #pragma once
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "portable.h"
 
 namespace files {
 
@@ -26,28 +25,22 @@ inline void write(const std::filesystem::path& path, const std::vector<unsigned 
              static_cast<std::streamsize>(bytes.size()));
 }
 
-// Descriptors that this process has open.
-inline size_t count_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
-}
-
 // Makes an empty directory that nobody else has.
-inline std::string make_directory(const std::filesystem::path& parent = "/tmp") {
-  std::string name = parent / "pagedkv-test-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr)
-    throw std::runtime_error("cannot make a directory in " + parent.string());
+inline std::string make_directory(
+    const std::filesystem::path& parent = portable::temporary_directory()) {
+  std::string name = portable::make_directory(parent);
+  if (name.empty()) throw std::runtime_error("cannot make a directory in " + parent.string());
   return name;
 }
 
 // A directory that is removed with the object, by the process that made it.
 class TemporaryDirectory {
  public:
-  explicit TemporaryDirectory(const std::filesystem::path& parent = "/tmp")
+  explicit TemporaryDirectory(const std::filesystem::path& parent = portable::temporary_directory())
       : path_(make_directory(parent)) {}
   ~TemporaryDirectory() {
     std::error_code ignored;
-    if (getpid() == maker_) std::filesystem::remove_all(path_, ignored);
+    if (portable::process_id() == maker_) std::filesystem::remove_all(path_, ignored);
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
@@ -57,7 +50,7 @@ class TemporaryDirectory {
 
  private:
   const std::string path_;
-  const pid_t maker_ = getpid();
+  const int maker_ = portable::process_id();
 };
 
 }  // namespace files

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "portable.h"
+
 namespace memory {
 
 // 1 refuses the next allocation and all after it, 0 refuses none.
@@ -137,7 +139,7 @@ class Hooks {
     if (refuse() || size > self.budget_ || self.bytes_ > self.budget_ - size) return nullptr;
     const size_t step = alignment < alignof(Header) ? alignof(Header) : alignment;
     const size_t room = (sizeof(Header) + step - 1) / step * step;
-    void* const begin = std::aligned_alloc(step, (size + room + step - 1) / step * step);
+    void* const begin = portable::allocate_aligned(step, (size + room + step - 1) / step * step);
     if (begin == nullptr) return nullptr;
     auto* const block = static_cast<unsigned char*>(begin) + room;
     reinterpret_cast<Header*>(block)[-1] = {begin, size, alignment};
@@ -153,7 +155,7 @@ class Hooks {
     if (header.size != size || header.alignment != alignment) self.sound_ = false;
     self.bytes_ -= header.size;
     self.live_--;
-    std::free(header.begin);
+    portable::free_aligned(header.begin);
   }
 
   pkv_allocator allocator_;

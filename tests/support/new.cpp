@@ -1,11 +1,10 @@
 // Replaces operator new and delete, so that memory::Refusal can refuse memory. The library uses
 // them, too, because the dynamic linker chooses them for the whole process.
-#include <malloc.h>
-
 #include <cstdlib>
 #include <new>
 
 #include "memory.h"
+#include "portable.h"
 
 namespace {
 
@@ -13,19 +12,20 @@ void* take(size_t size, size_t alignment) noexcept {
   if (memory::refuse() || memory::refuse_everywhere(memory::Source::operator_new) ||
       size > memory::largest)
     return nullptr;
-  void* const block = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
+  void* const block =
+      portable::allocate_aligned(alignment, (size + alignment) / alignment * alignment);
   if (block == nullptr) return nullptr;
   memory::news.fetch_add(1, std::memory_order_relaxed);
-  memory::count(malloc_usable_size(block));
+  memory::count(portable::usable_size(block));
   return block;
 }
 
 void give(void* block) noexcept {
   if (block == nullptr) return;
   memory::news.fetch_sub(1, std::memory_order_relaxed);
-  memory::live_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(block)),
+  memory::live_bytes.fetch_sub(static_cast<int64_t>(portable::usable_size(block)),
                                std::memory_order_relaxed);
-  std::free(block);
+  portable::free_aligned(block);
 }
 
 void* take_or_throw(size_t size, size_t alignment) {

@@ -4,7 +4,19 @@
 #include "memory.h"
 #include "sanitizers.h"
 
-#if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
+#ifdef _WIN32
+// The linker's option --wrap gives calls to this function.
+#include <pthread.h>
+
+#include <cerrno>
+
+extern "C" int __real_pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+extern "C" int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                                     void* (*start)(void*), void* argument) {
+  if (memory::refuse_everywhere(memory::Source::threads)) return EAGAIN;
+  return __real_pthread_create(thread, attributes, start, argument);
+}
+#elif !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
 #include <dlfcn.h>
 #include <pthread.h>
 

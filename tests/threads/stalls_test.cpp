@@ -1,8 +1,6 @@
 // A store, a runner or a logger that blocks in a call does not block steps of other sessions. Each
 // case is played once for every call of its hook, and that call blocks. tests/store/stalls_test.cpp
 // does the same with streams.
-#include <unistd.h>
-
 #include <cerrno>
 #include <condition_variable>
 #include <future>
@@ -12,6 +10,7 @@
 
 #include "../cache/prefix_fixture.h"
 #include "../support/memory_store.h"
+#include "../support/portable.h"
 
 namespace cache_test::stalls_test {
 namespace {
@@ -388,8 +387,7 @@ TEST_F(LoggerStalls, WhileACacheIsMade) {
   make_logged();
   Model big{32, 8, 8, 256};
   ModelConfig config = config_of(big, 0);
-  config.memory_bytes = 2 * static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  config.memory_bytes = 2 * portable::physical_memory();
   config.logger = &entering_;
   pkv_cache probe;
   if (pkv_cache_create(&config, &probe) == PKV_OUT_OF_MEMORY)
