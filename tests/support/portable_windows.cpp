@@ -1,8 +1,8 @@
-#include "portable.h"
-
 #include <windows.h>
 
 #include <cstdio>
+
+#include "portable.h"
 
 namespace portable {
 
