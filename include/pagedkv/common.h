@@ -5,9 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(_WIN32) && defined(PKV_EXPORTS)
-#define PKV_API __declspec(dllexport)
-#elif defined(__GNUC__) && !defined(_WIN32)
+#if defined(__GNUC__) && !defined(_WIN32)
 #define PKV_API __attribute__((visibility("default")))
 #else
 #define PKV_API

@@ -15,6 +15,8 @@ DECLARATION = re.compile(rf"^{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.M)
 DOCUMENTED = re.compile(
     rf"/\*\*((?:(?!\*/).)*)\*/\s*(?:#define[^\n]*\n\s*)*{EXPORT}\s[^;{{]*?\b(\w+)\s*\(", re.S
 )
+# Their sizes depend on the system: long has 4 bytes on Windows.
+OTHER_SIZES = re.compile(r"\b(long|wchar_t|off_t|time_t|ssize_t)\b")
 MACRO = re.compile(r"#define PKV_VERSION_(MAJOR|MINOR|PATCH) (\d+)")
 
 
@@ -44,6 +46,14 @@ def check_documentation(root):
     return found
 
 
+def check_types(root):
+    return [
+        f"{header}: {name} has another size on other systems"
+        for header, text in headers(root).items()
+        for name in OTHER_SIZES.findall(harness.strip_comments(text))
+    ]
+
+
 def check_version(root, version):
     text = headers(root).get("version.h", "")
     numbers = dict(MACRO.findall(text))
@@ -58,7 +68,17 @@ def compare(wanted, symbols):
 
 
 def exported(nm, library):
-    """The dynamic symbols that a library defines, except the name of the version (type A)."""
+    """The dynamic symbols that a library defines, except the name of the version (type A). Those of
+    a DLL are in its import library.
+    """
+    if library.endswith(".dll"):
+        lines = subprocess.run(
+            [nm, "--defined-only", "--format=posix", library + ".a"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
+        return {line.split()[0] for line in lines if line.split()[1:2] == ["T"]}
     lines = subprocess.run(
         [nm, "--dynamic", "--defined-only", "--format=posix", library],
         check=True,
@@ -70,7 +90,10 @@ def exported(nm, library):
 
 def check(root, symbols, version):
     return (
-        compare(declared(root), symbols) + check_documentation(root) + check_version(root, version)
+        compare(declared(root), symbols)
+        + check_documentation(root)
+        + check_types(root)
+        + check_version(root, version)
     )
 
 
@@ -104,6 +127,7 @@ def samples(symbols, version):
             f"{one} has no documentation",
             with_text(good.replace("/** Text. Since 1.0. */\n", "", 1)),
         ),
+        ("a.h: long has another size", with_text(good.replace("int ", "long ", 1))),
         (f"documentation of {one} does not say", with_text(good.replace(" Since 1.0.", "", 1))),
         (
             "version.h says",

@@ -40,7 +40,7 @@ void unmap_file(mapped_file* file) {
   file->size = 0;
 }
 
-const char library_name[] = "libpagedkv.so.0";
+const char library_name[] = "libpagedkv.so.1";
 
 void* library_open(const char* path) { return dlopen(path, RTLD_NOW | RTLD_LOCAL); }
 void* library_find(void* library, const char* name) { return dlsym(library, name); }

@@ -47,7 +47,7 @@ void unmap_file(mapped_file* file) {
   file->size = 0;
 }
 
-const char library_name[] = "libpagedkv-0.dll";
+const char library_name[] = "pagedkv.dll";
 
 void* library_open(const char* path) { return LoadLibraryA(path); }
 void* library_find(void* library, const char* name) {
