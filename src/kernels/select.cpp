@@ -40,7 +40,7 @@ bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vn
 // Of the CPUs with BF16, only Cooper Lake lacks VBMI.
 bool has_avx512_bf16() {
   return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16") &&
-         __builtin_cpu_supports("avx512vbmi");
+         __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("avx512vbmi");
 }
 
 // A bf16 dot product does two multiply-adds per lane. AMD's CPUs do as many products per cycle with
