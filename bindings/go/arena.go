@@ -2,7 +2,6 @@ package pagedkv
 
 import (
 	"fmt"
-	"syscall"
 	"unsafe"
 )
 
@@ -14,19 +13,14 @@ type arena struct {
 }
 
 func newArena(size int) (*arena, error) {
-	memory, err := syscall.Mmap(
-		-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE,
-	)
+	memory, err := mapMemory(size)
 	if err != nil {
 		return nil, fmt.Errorf("pagedkv: no memory for %d bytes of arguments: %w", size, err)
 	}
 	return &arena{memory: memory}, nil
 }
 
-func (a *arena) free() {
-	// munmap takes what mmap returned: it does not fail.
-	_ = syscall.Munmap(a.memory)
-}
+func (a *arena) free() { unmapMemory(a.memory) }
 
 // sized sets the first field of a C struct to the struct's size.
 func sized[T any](out *T) *T {

@@ -59,13 +59,13 @@ func (c *blockCopies) answer(err error) uintptr {
 	if err == nil {
 		return 0
 	}
-	c.errors.Store(syscall.Gettid(), err)
+	c.errors.Store(threadID(), err)
 	number := syscall.EIO
 	errors.As(err, &number)
 	if number == 0 {
 		number = syscall.EIO
 	}
-	return uintptr(-int64(number))
+	return uintptr(-cOfErrno(number))
 }
 
 // withCause runs a call that may call hooks in this thread. Their error is the cause of its error.
@@ -75,7 +75,7 @@ func (c *blockCopies) withCause(function func() error) error {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	thread := syscall.Gettid()
+	thread := threadID()
 	c.errors.Delete(thread)
 	err := function()
 	var e *Error

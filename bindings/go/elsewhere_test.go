@@ -38,7 +38,7 @@ func (e *engine) Write(group int, blocks []uint32, from []byte) error {
 	defer e.Unlock()
 	for i, block := range blocks {
 		e.blocks[[2]uint32{uint32(group), block}] =
-			bytes.Clone(from[i*elsewhereBytes : (i+1)*elsewhereBytes])
+			append([]byte(nil), from[i*elsewhereBytes:(i+1)*elsewhereBytes]...)
 	}
 	return e.err
 }

@@ -119,7 +119,7 @@ func lastError(op string, status Status) *Error {
 	return &Error{
 		Op: op, Status: status, Sentence: raw.LastError(), Group: int(int32(details.Group)),
 		Index: int(details.Index), BlocksShort: details.BlocksShort,
-		Errno: syscall.Errno(details.SystemError),
+		Errno: errnoOfC(uint32(details.SystemError)),
 	}
 }
 

@@ -201,7 +201,7 @@ func (s *stream) moved(n int, err error) uintptr {
 	s.err = err
 	number := syscall.EIO
 	errors.As(err, &number)
-	return uintptr(-int64(number))
+	return uintptr(-cOfErrno(number))
 }
 
 func readHook(user uintptr, to unsafe.Pointer, n uint64) uintptr {

@@ -3,6 +3,7 @@ package pagedkv_test
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestKeysAndValuesInAFile(t *testing.T) {
 	var outs [2][]float32
 	for i, where := range []string{"", directory} {
 		batch, q := stepOverBlocks(t, pagedkv.CacheConfig{MemoryDirectory: where})
-		if mapped(t, directory) != (where != "") {
+		if runtime.GOOS != "windows" && mapped(t, directory) != (where != "") {
 			t.Errorf("memory in %q: a file is mapped where there should be none, or none", where)
 		}
 		outs[i] = attend(t, batch, 0, q, nil)

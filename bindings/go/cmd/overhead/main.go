@@ -1,3 +1,5 @@
+//go:build !windows
+
 // Overhead measures how much more a decode step costs from Go than from C, and its share of a step.
 //
 //	go run ./cmd/overhead PKV_STEP [ROUNDS]      PKV_STEP: build/bindings/pkv-step

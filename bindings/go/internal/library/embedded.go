@@ -1,4 +1,4 @@
-//go:build pagedkv_embed && !pagedkv_cgo
+//go:build pagedkv_embed && !pagedkv_cgo && !windows
 
 package library
 

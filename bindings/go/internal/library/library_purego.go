@@ -8,12 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ebitengine/purego"
-
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
-
-const soname = "libpagedkv.so.1"
 
 var library struct {
 	sync.Mutex
@@ -94,7 +90,7 @@ func search(places []place) error {
 
 // open opens a file, or a name that the dynamic linker looks for.
 func open(path string) error {
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := openFile(path)
 	if err != nil {
 		return err
 	}
@@ -105,7 +101,7 @@ func open(path string) error {
 func use(path string, handle uintptr) error {
 	found := raw.Addresses
 	for i, name := range raw.Names {
-		address, err := purego.Dlsym(handle, name)
+		address, err := findSymbol(handle, name)
 		if err != nil {
 			return fmt.Errorf("%s has no %s: it is older than this module", path, name)
 		}

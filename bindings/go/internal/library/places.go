@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
-
-	"github.com/ebitengine/purego"
 )
 
 // A place where the library may be.
@@ -100,7 +98,7 @@ func openOthers(folders []string) {
 		for _, path := range paths {
 			if !strings.HasPrefix(filepath.Base(path), "libpagedkv") {
 				// A failure here becomes an error of the library that needs it.
-				_, _ = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+				_ = openForOthers(path)
 			}
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-const redisSoname = "libpagedkv-redis.so.1"
-
 var redis struct {
 	sync.Mutex
 	open, lastError uintptr
@@ -28,7 +26,7 @@ func LoadRedis() error {
 		return nil
 	}
 	path := findRedis()
-	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := openFile(path)
 	if err != nil {
 		return fmt.Errorf(
 			"pagedkv: cannot open libpagedkv-redis (PAGEDKV_REDIS_LIBRARY may name it): %w", err,
@@ -37,7 +35,7 @@ func LoadRedis() error {
 	var found [2]uintptr
 	names := []string{"pkv_redis_open", "pkv_redis_last_error"}
 	for i, name := range names {
-		if found[i], err = purego.Dlsym(handle, name); err != nil {
+		if found[i], err = findSymbol(handle, name); err != nil {
 			return fmt.Errorf("pagedkv: the library %s has no %s", path, name)
 		}
 	}
