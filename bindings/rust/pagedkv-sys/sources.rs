@@ -21,9 +21,23 @@ const LIBRARIES: [(&str, &str, &str); 3] = [
     ("OPENSSL", "libcrypto", "1.1.1"),
 ];
 
+/// The systems of the library, and how the names of their own files end.
+const SYSTEMS: [(&str, &[&str]); 2] =
+    [("linux", &["_linux.cpp", "_posix.cpp"]), ("windows", &["_windows.cpp"])];
+/// As in meson.build.
+const WINDOWS_DEFINES: [(&str, Option<&str>); 4] = [
+    ("_WIN32_WINNT", Some("0x0A00")),
+    ("WIN32_LEAN_AND_MEAN", None),
+    ("NOMINMAX", None),
+    ("__USE_MINGW_ANSI_STDIO", Some("1")),
+];
+const UNALIGNED: &str = "-Wa,-muse-unaligned-vector-move";
+const WINDOWS_LIBRARIES: [&str; 3] = ["advapi32", "bcrypt", "synchronization"];
+
 pub fn build() -> Result<(), String> {
-    if env::var("CARGO_CFG_TARGET_OS").unwrap() != "linux" {
-        return Err("libpagedkv is a library for Linux".into());
+    let system = env::var("CARGO_CFG_TARGET_OS").unwrap();
+    if !SYSTEMS.iter().any(|(name, _)| *name == system) {
+        return Err(format!("libpagedkv is not a library for {system}"));
     }
     let root = find_sources()?;
     let mut common = cc::Build::new();
@@ -37,6 +51,12 @@ pub fn build() -> Result<(), String> {
             common.include(folder);
         }
     }
+    if system == "windows" {
+        for (name, value) in WINDOWS_DEFINES {
+            common.define(name, value);
+        }
+        common.flag(UNALIGNED);
+    }
     let libraries = find_libraries(&mut common)?;
     // What takes longest begins first.
     let mut jobs = kernel_jobs(&root, &common)?;
@@ -48,6 +68,11 @@ pub fn build() -> Result<(), String> {
             println!("cargo:rustc-link-search=native={}", path.display());
         }
         for name in &library.libs {
+            println!("cargo:rustc-link-lib={name}");
+        }
+    }
+    if system == "windows" {
+        for name in WINDOWS_LIBRARIES {
             println!("cargo:rustc-link-lib={name}");
         }
     }
@@ -87,7 +112,13 @@ fn other_jobs(root: &Path, common: &cc::Build) -> Result<Vec<cc::Build>, String>
         list_sources(&root.join("src").join(folder), &mut files)?;
     }
     files.retain(|file| !THREADS.iter().any(|name| *name != threads && file.ends_with(name)));
-    files.retain(|file| !file.to_string_lossy().ends_with("_windows.cpp"));
+    let system = env::var("CARGO_CFG_TARGET_OS").unwrap();
+    let of_others = SYSTEMS.iter().filter(|(name, _)| *name != system).map(|(_, endings)| endings);
+    let of_others: Vec<&str> = of_others.flat_map(|endings| endings.iter().copied()).collect();
+    files.retain(|file| {
+        let name = file.to_string_lossy().into_owned();
+        !of_others.iter().any(|ending| name.ends_with(ending))
+    });
     let directory = PathBuf::from(env::var("OUT_DIR").unwrap());
     let mut jobs = Vec::new();
     for (i, files) in files.chunks(JOINED).enumerate() {

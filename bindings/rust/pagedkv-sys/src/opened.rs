@@ -45,6 +45,9 @@ fn functions() -> &'static Functions {
     }
 }
 
+/// What the dynamic linker looks for.
+const NAME: &str = if cfg!(windows) { "pagedkv.dll" } else { "libpagedkv.so.1" };
+
 /// Opens the library in this file. An error where it cannot be opened, lacks a function, or another
 /// one is open already.
 pub fn open(file: impl AsRef<OsStr>) -> Result<(), String> {
@@ -56,7 +59,7 @@ pub fn open(file: impl AsRef<OsStr>) -> Result<(), String> {
 }
 
 /// Opens the library, unless one is open, from the file that `PAGEDKV_LIBRARY` names, else as
-/// `libpagedkv.so.1`.
+/// `libpagedkv.so.1` (`pagedkv.dll` on Windows).
 pub fn ensure() -> Result<(), String> {
     if !FUNCTIONS.load(Ordering::Acquire).is_null() {
         return Ok(());
@@ -65,7 +68,7 @@ pub fn ensure() -> Result<(), String> {
     if !FUNCTIONS.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
-    open_first(&std::env::var_os("PAGEDKV_LIBRARY").unwrap_or_else(|| "libpagedkv.so.1".into()))
+    open_first(&std::env::var_os("PAGEDKV_LIBRARY").unwrap_or_else(|| NAME.into()))
 }
 
 fn open_first(file: &OsStr) -> Result<(), String> {

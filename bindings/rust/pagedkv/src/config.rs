@@ -2,14 +2,13 @@
 use crate::error::{ensure_library, Error, Result};
 use crate::hooks::{Allocator, BlockHooks, BlockIo, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
+use crate::paths::path_of_c;
 use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
 use crate::store::StoreConfig;
 use crate::structs::{address, filled, setters, Numbers};
 use crate::sys;
 use std::alloc::GlobalAlloc;
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[doc(inline)]
@@ -132,12 +131,6 @@ fn matrix(given: &Option<Vec<f32>>, dim: u32, name: &str) -> Result<*const f32> 
             Err(Error::misuse(format!("{name} has {} elements, not {dim} * {dim}", matrix.len())))
         }
     }
-}
-
-/// Converts the directory for C.
-fn path_of_c(directory: &Path) -> Result<CString> {
-    CString::new(directory.as_os_str().as_bytes())
-        .map_err(|_| Error::misuse("memory_directory has a NUL in it"))
 }
 
 /// The prefix index of a cache: see [`Prefix`](crate::Prefix).
@@ -335,7 +328,8 @@ impl CacheConfig {
         ensure_library()?;
         let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;
         let prefix = self.prefix.as_ref().map(|prefix| prefix.c.0);
-        let directory = self.memory_directory.as_deref().map(path_of_c).transpose()?;
+        let directory = self.memory_directory.as_deref();
+        let directory = directory.map(|path| path_of_c(path, "memory_directory")).transpose()?;
         let allocator = self.hooks.allocator.as_ref().map(Allocator::raw);
         let logger = self.hooks.logger.as_ref().map(Logger::raw);
         let runner = self.hooks.runner.as_ref().map(Runner::raw);

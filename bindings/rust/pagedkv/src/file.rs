@@ -1,7 +1,8 @@
 //! Sessions in files.
 use crate::cache::{Cache, Owned};
-use crate::error::{call, ensure_library, Error, Result};
+use crate::error::{call, ensure_library, Result};
 use crate::hooks::contained;
+use crate::paths::path_of_c;
 use crate::secret::Secret;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
@@ -11,7 +12,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::os::raw::c_void;
-use std::os::unix::ffi::OsStrExt;
+#[cfg(unix)]
 use std::os::unix::io::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::ptr::null_mut;
@@ -89,6 +90,7 @@ pub enum Sink<'a> {
     /// A regular file. At any moment the path has either the old or the new file.
     Path(&'a Path),
     /// An open, blocking descriptor, from its current position.
+    #[cfg(unix)]
     Descriptor(BorrowedFd<'a>),
     /// Anything else: a `Vec<u8>`, a socket.
     Writer(&'a mut dyn Write),
@@ -99,6 +101,7 @@ pub enum Source<'a> {
     /// A regular file that ends where the sessions end.
     Path(&'a Path),
     /// An open, blocking descriptor, from its current position. Bytes after the data are not read.
+    #[cfg(unix)]
     Descriptor(BorrowedFd<'a>),
     /// The bytes of a file.
     Bytes(&'a [u8]),
@@ -137,9 +140,7 @@ enum Callbacks<'a> {
 
 impl<'a> Stream<'a> {
     fn path(path: &Path) -> Result<Self> {
-        let text = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Error::misuse("the path has a NUL in it"))?;
-        let text = Pointee::new(text);
+        let text = Pointee::new(path_of_c(path, "the path")?);
         let raw = sys::pkv_stream {
             kind: sys::pkv_stream_kind::PATH,
             path: unsafe { (*text.0).as_ptr() },
@@ -148,6 +149,7 @@ impl<'a> Stream<'a> {
         Ok(Self { raw, _path: Some(text), _callbacks: None })
     }
 
+    #[cfg(unix)]
     fn descriptor(descriptor: BorrowedFd<'_>) -> Self {
         Self::of(sys::pkv_stream {
             kind: sys::pkv_stream_kind::DESCRIPTOR,
@@ -184,6 +186,7 @@ impl<'a> Stream<'a> {
     fn to(sink: Sink<'a>) -> Result<Self> {
         Ok(match sink {
             Sink::Path(path) => Self::path(path)?,
+            #[cfg(unix)]
             Sink::Descriptor(descriptor) => Self::descriptor(descriptor),
             Sink::Writer(writer) => Self::callbacks(Callbacks::Write(writer)),
         })
@@ -192,6 +195,7 @@ impl<'a> Stream<'a> {
     fn from(source: Source<'a>) -> Result<Self> {
         Ok(match source {
             Source::Path(path) => Self::path(path)?,
+            #[cfg(unix)]
             Source::Descriptor(descriptor) => Self::descriptor(descriptor),
             Source::Bytes(bytes) => Self::bytes(bytes),
             Source::Reader(reader) => Self::callbacks(Callbacks::Read(reader)),
@@ -328,6 +332,7 @@ impl fmt::Debug for Sink<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            #[cfg(unix)]
             Self::Descriptor(descriptor) => f.debug_tuple("Descriptor").field(descriptor).finish(),
             Self::Writer(_) => f.write_str("Writer"),
         }
@@ -338,6 +343,7 @@ impl fmt::Debug for Source<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            #[cfg(unix)]
             Self::Descriptor(descriptor) => f.debug_tuple("Descriptor").field(descriptor).finish(),
             Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
             Self::Reader(_) => f.write_str("Reader"),

@@ -59,6 +59,7 @@ mod hint;
 mod hooks;
 mod kv;
 mod open_store;
+mod paths;
 mod pool;
 mod prefetch;
 mod prefix;

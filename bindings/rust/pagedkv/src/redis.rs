@@ -1,12 +1,12 @@
 //! Redis or Valkey behind a cache's memory, with the feature `redis`.
 use crate::error::{Error, Result, Status};
 use crate::open_store::{milliseconds, seconds, OpenStore};
+use crate::paths::path_of_c;
 use crate::secret::Secret;
 use crate::structs::{filled, setters};
 use crate::sys::redis::{ensure, pkv_redis_config, Functions};
 use std::ffi::{CStr, CString};
 use std::os::raw::c_char;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::null;
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl Text {
     }
 
     fn of_path(given: Option<&PathBuf>) -> Result<Option<Self>> {
-        given.map(|path| Self::new(path.as_os_str().as_bytes())).transpose()
+        given.map(|path| path_of_c(path, "a path in the config of Redis").map(Self)).transpose()
     }
 
     fn pointer(&self) -> *const c_char {

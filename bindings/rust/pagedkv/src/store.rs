@@ -1,11 +1,11 @@
 //! The store behind a cache's memory: see [`StoreConfig`].
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::open_store::{milliseconds, OpenStore};
+use crate::paths::path_of_c;
 use crate::secret::Secret;
 use crate::structs::{bytes, filled, setters};
 use crate::sys;
-use std::ffi::{CStr, CString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -147,8 +147,7 @@ impl StoreConfig {
     }
 
     fn open_directory(&self, path: &Path) -> Result<OpenStore> {
-        let path = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Error::misuse("the path has a NUL in it"))?;
+        let path = path_of_c(path, "the path")?;
         let raw = self.raw_directory(&path);
         Ok(OpenStore(filled(|out| unsafe { sys::pkv_store_open_directory(&raw, out) })?))
     }

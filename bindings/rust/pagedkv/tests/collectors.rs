@@ -430,6 +430,7 @@ fn what_another_thread_uses_is_closed_by_a_later_call() {
     empty(&cache);
 }
 
+#[cfg(unix)] // Windows has no fork()
 #[test]
 fn children_drop_what_they_inherit() {
     let _alone = alone();

@@ -1,7 +1,5 @@
 //! Caches whose keys and values are in a file.
 use pagedkv::*;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// A directory that is removed after its test.
@@ -35,7 +33,7 @@ fn config() -> CacheConfig {
 fn keys_and_values_are_in_a_file() {
     let directory = Directory::new("results");
     let cache = Cache::new(&config().memory_directory(&directory.0)).unwrap();
-    assert!(directory.is_mapped());
+    assert!(cfg!(windows) || directory.is_mapped());
     let mut session = cache.open_session().unwrap();
     let mut batch = cache.begin([(&mut session, 1)]).unwrap();
     batch.write(0, &[1f32; 64], &[2f32; 64]).unwrap();
@@ -44,7 +42,7 @@ fn keys_and_values_are_in_a_file() {
     session.read_values(0, 0..1, &mut out).unwrap();
     assert_eq!(out, [2.0; 64]);
     drop((session, cache));
-    assert!(!directory.is_mapped());
+    assert!(cfg!(windows) || !directory.is_mapped());
     assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0);
 }
 
@@ -53,18 +51,17 @@ fn what_is_no_directory_is_refused() {
     let directory = Directory::new("refused");
     let refused = |config: CacheConfig| Cache::new(&config).err().unwrap();
     std::fs::write(directory.0.join("file"), b"").unwrap();
+    #[cfg(unix)]
     std::os::unix::fs::symlink(&directory.0, directory.0.join("link")).unwrap();
-    for wrong in ["file", "link", "nowhere"] {
+    let links = if cfg!(unix) { &["link"][..] } else { &[] };
+    for wrong in ["file", "nowhere"].iter().chain(links) {
         let error = refused(config().memory_directory(directory.0.join(wrong)));
         assert_eq!(error.status(), Status::IO);
-        assert!(error.message().contains(&format!("/{wrong}")), "{error}");
+        assert!(error.message().contains(wrong), "{error}");
     }
     for (wrong, sentence) in [
         (config().memory_directory(""), "memory_directory is an empty string"),
-        (
-            config().memory_directory(Path::new(OsStr::from_bytes(b"/tmp\0"))),
-            "memory_directory has a NUL in it",
-        ),
+        (config().memory_directory(Path::new("/tmp\0")), "memory_directory has a NUL in it"),
         (
             config().memory_directory(&directory.0).huge_pages(HugePages::REQUIRE),
             "memory_directory: a file has no huge pages",
