@@ -306,7 +306,7 @@ def test_objects_show_what_they_are(cache: pagedkv.Cache) -> None:
     with pagedkv.Pool(8, block_size=4) as pool, pagedkv.Compute(1, "scalar") as compute:
         assert repr(pool) == "<Pool: 0 of 8 blocks of 4 slots used>"
         assert repr(compute) == "<Compute: 1 thread, SCALAR>"
-    assert repr(pagedkv.library()).startswith("<libpagedkv 0.")
+    assert repr(pagedkv.library()).startswith(f"<libpagedkv {pagedkv.__version__}: ")
     cache.close()
     assert repr(cache) == "<Cache, closed>"
     assert repr(session) == "<Session: STALE_HANDLE>"
