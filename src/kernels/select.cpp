@@ -116,6 +116,17 @@ const Table* find(pkv_isa isa) {
 
 }  // namespace
 
+#if defined(__x86_64__)
+bool has_avx_vnni() {
+  static const bool found = [] {
+    unsigned a, b, c, d;
+    constexpr unsigned avx_vnni = 1u << 4;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx_vnni) != 0;
+  }();
+  return found;
+}
+#endif
+
 const char* isa_name(pkv_isa isa) {
   switch (isa) {
     case PKV_ISA_AUTO:

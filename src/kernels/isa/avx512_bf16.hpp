@@ -3,6 +3,7 @@
 // The instruction is a template parameter, so that a test can run all of this on CPUs that lack it.
 #pragma once
 
+#include "kernels/instruction_sets.h"
 #include "kernels/isa/avx512.hpp"
 #include "kernels/isa/bf16_parts.hpp"
 #include "kernels/isa/byte_look_up.hpp"
@@ -19,7 +20,7 @@ struct Avx512DotBf16 : Base {
   // has AVX-VNNI, reads twice as much per ns and needs them. The numbers are measured
   // (bench/NOTEBOOK.md).
   static unsigned lead_in_order(pkv_dtype dtype) {
-    if (__builtin_cpu_supports("avxvnni")) return 4096;
+    if (has_avx_vnni()) return 4096;
     return dtype == PKV_F32 ? 2048 : 0;
   }
 };
