@@ -33,7 +33,7 @@ void sync_directory_of(const std::string& path) {
 }
 
 // Throws IO if others could put files into the directory, which the store would take for its own.
-void check_own(const struct stat& status, uid_t owner, const std::string& path) {
+void check_own(const struct stat& status, int descriptor, uid_t owner, const std::string& path) {
   char sentence[100];
   if (status.st_uid != owner) {
     std::snprintf(sentence, sizeof sentence,
@@ -41,10 +41,12 @@ void check_own(const struct stat& status, uid_t owner, const std::string& path) 
                   unsigned{status.st_uid});
     fail_io(sentence, path, EPERM);
   }
-  if (others_write(status)) {
+  const bool hidden_rights = has_hidden_rights(descriptor);
+  if (others_write(status) || hidden_rights) {
     std::snprintf(sentence, sizeof sentence,
-                  "other users may write to the directory of a store (mode %04o):",
-                  unsigned{status.st_mode & 07777});
+                  "other users may write to the directory of a store (mode %04o%s):",
+                  static_cast<unsigned>(status.st_mode & 07777),
+                  hidden_rights ? " and an access list" : "");
     fail_io(sentence, path, EPERM);
   }
 }
@@ -83,7 +85,7 @@ Directory Directory::open_own(const char* path, bool durable) {
   }
   Directory found(File(descriptor, true, name), geteuid());
   if (fstat(descriptor, &status) != 0) fail_io("cannot look at", name, errno);
-  check_own(status, found.owner_, name);
+  check_own(status, descriptor, found.owner_, name);
   if (faccessat(descriptor, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
     fail_io("cannot write to", name, errno);
   if (is_new && durable) sync_directory_of(name);
@@ -98,7 +100,8 @@ std::optional<Directory> Directory::find_own(const char* name, int* error) const
   if (at < 0) return reason = errno, std::nullopt;
   File file(at, true, whole);
   struct stat status;
-  if (fstat(at, &status) == 0 && status.st_uid == owner_ && !others_write(status))
+  if (fstat(at, &status) == 0 && status.st_uid == owner_ && !others_write(status) &&
+      !has_hidden_rights(at))
     return Directory(std::move(file), owner_);
   return reason = EPERM, std::nullopt;
 }
@@ -138,9 +141,7 @@ std::optional<Directory::Status> Directory::find_file(const char* name) const {
   struct stat status;
   if (fstatat(descriptor(), name, &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
   if (!is_own_file(status, owner_)) return std::nullopt;
-  return Status{static_cast<uint64_t>(status.st_size),
-                std::chrono::seconds(status.st_mtim.tv_sec) +
-                    std::chrono::nanoseconds(status.st_mtim.tv_nsec)};
+  return Status{static_cast<uint64_t>(status.st_size), change_time(status)};
 }
 
 std::optional<File> Directory::open_file(const char* name) const {

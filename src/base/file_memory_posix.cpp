@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/file_memory.h"
+#include "base/posix.h"
 #include "base/temporary_file.h"
 
 namespace pkv::os {
@@ -35,14 +36,6 @@ void take_room(File& file, size_t size) {
   fail_io(sentence, file.name(), error);
 }
 
-// Keeps the memory out of forked children and core dumps. A child would see its parent's writes and
-// keep the file's room taken after the parent has ended; a dump would copy the file. If the system
-// refuses one of these, nothing else is lost.
-void keep_in_process(void* memory, size_t size) {
-  (void)madvise(memory, size, MADV_DONTFORK);
-  (void)madvise(memory, size, MADV_DONTDUMP);
-}
-
 }  // namespace
 
 void* map_file(const char* directory, size_t size) {
@@ -53,6 +46,8 @@ void* map_file(const char* directory, size_t size) {
   take_room(temporary.file(), size);
   void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (memory == MAP_FAILED) fail_io("memory_directory: cannot map a file in", parent.path(), errno);
+  // A child would see its parent's writes and keep the file's room taken after the parent has
+  // ended; a dump would copy the file.
   keep_in_process(memory, size);
   return memory;
 }

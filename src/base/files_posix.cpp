@@ -1,10 +1,10 @@
 // Files by descriptors. System calls are repeated when a signal interrupts them.
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 #include <utility>
@@ -22,34 +22,8 @@ void check_regular(const struct stat& status, const char* what, const std::strin
 
 namespace {
 
-// Keeps a signal that a write raises from ending the process: the signal is blocked meanwhile, and
-// taken from the queue afterwards. It does nothing if the signal was already pending.
-class SignalGuard {
- public:
-  explicit SignalGuard(int signal) {
-    sigset_t pending;
-    sigemptyset(&signals_);
-    sigaddset(&signals_, signal);
-    sigpending(&pending);
-    wanted_ = sigismember(&pending, signal) == 0;
-    if (wanted_) pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  }
-  ~SignalGuard() {
-    if (!wanted_) return;
-    const int error = errno;
-    const timespec now{};
-    while (sigtimedwait(&signals_, nullptr, &now) < 0 && errno == EINTR) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    errno = error;
-  }
-  SignalGuard(const SignalGuard&) = delete;
-  SignalGuard& operator=(const SignalGuard&) = delete;
-
- private:
-  bool wanted_;
-  sigset_t signals_, before_;
-};
+// In one call macOS moves less than 2 GiB.
+constexpr size_t max_transfer = size_t{1} << 30;
 
 bool is_regular(int descriptor) {
   struct stat status;
@@ -72,8 +46,9 @@ File::~File() {
 size_t File::read(void* to, size_t n) {
   size_t done = 0;
   while (done < n) {
-    const ssize_t got = retry_on_eintr(
-        [&] { return ::read(descriptor_, static_cast<char*>(to) + done, n - done); });
+    const ssize_t got = retry_on_eintr([&] {
+      return ::read(descriptor_, static_cast<char*>(to) + done, std::min(n - done, max_transfer));
+    });
     if (got < 0) fail_io("cannot read", name_, errno);
     if (got == 0) break;
     done += static_cast<size_t>(got);
@@ -82,25 +57,26 @@ size_t File::read(void* to, size_t n) {
 }
 
 void File::write(const void* from, size_t n) {
-  const SignalGuard guard(signal_);
   size_t done = 0;
   while (done < n) {
-    const ssize_t written = retry_on_eintr(
-        [&] { return ::write(descriptor_, static_cast<const char*>(from) + done, n - done); });
+    const ssize_t written = retry_on_eintr([&] {
+      return write_quietly(descriptor_, signal_, static_cast<const char*>(from) + done,
+                           std::min(n - done, max_transfer));
+    });
     if (written <= 0) fail_io("cannot write", name_, written < 0 ? errno : EIO);
     done += static_cast<size_t>(written);
   }
 }
 
 int File::allocate(uint64_t size) {
-  const SignalGuard guard(signal_);
   int error = EINTR;
-  while (error == EINTR) error = posix_fallocate(descriptor_, 0, static_cast<off_t>(size));
+  while (error == EINTR) error = allocate_quietly(descriptor_, signal_, size);
   return error;
 }
 
 void File::sync() const {
-  if (retry_on_eintr([&] { return fsync(descriptor_); }) < 0) fail_io("cannot sync", name_, errno);
+  if (retry_on_eintr([&] { return os::sync(descriptor_); }) < 0)
+    fail_io("cannot sync", name_, errno);
 }
 
 std::optional<uint64_t> File::remaining() const {

@@ -34,7 +34,7 @@ void check_threads(uint32_t threads) {
 
 uint32_t count_threads(const pkv_runner* runner, uint32_t threads) {
   if (runner != nullptr) return runner->threads;
-  return threads != 0 ? threads : std::min(os::processor_count(), max_threads);
+  return threads != 0 ? threads : std::min(os::fast_processor_count(), max_threads);
 }
 
 }  // namespace pkv

@@ -34,6 +34,9 @@ uint64_t physical_memory();
 
 // The number of CPUs that this process may run on.
 unsigned processor_count();
+// The number of those that are about equally fast: without the efficiency cores of a Mac, for which
+// the others would wait at the end of each step.
+unsigned fast_processor_count();
 
 // Lowers the priority of this thread: while other threads want a CPU, it gets about a tenth of one.
 void lower_priority();
@@ -64,6 +67,18 @@ void process_barrier();
 bool permit_tiles() noexcept;
 // Whether the system can save tile registers, so that it may permit them. Asks for nothing.
 bool saves_tiles() noexcept;
+
+// Instructions of this CPU beyond those of every x86-64, if the system saves their registers.
+struct X86Features {
+  bool avx;
+  bool avx2;  // with FMA and F16C
+  bool avx512f;
+  bool avx512;      // also CD, DQ, BW and VL
+  bool vnni, bf16;  // of AVX-512
+  bool vbmi;        // with IFMA
+  bool intel;       // made by Intel
+};
+X86Features x86_features() noexcept;
 
 // Instructions of this CPU beyond those of every 64-bit Arm.
 struct ArmFeatures {

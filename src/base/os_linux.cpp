@@ -21,6 +21,7 @@
 
 #include "base/checked.h"
 #include "base/os.h"
+#include "base/x86.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define PKV_THREAD_SANITIZER
@@ -124,6 +125,8 @@ unsigned processor_count() {
   return n > 0 ? static_cast<unsigned>(n) : 1;
 }
 
+unsigned fast_processor_count() { return processor_count(); }
+
 namespace {
 
 bool membarrier(membarrier_cmd command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
@@ -156,6 +159,8 @@ namespace {
 constexpr int tile_data = 18;  // XTILEDATA
 
 }  // namespace
+
+X86Features x86_features() noexcept { return ask_compiler(); }
 
 bool permit_tiles() noexcept {
   constexpr int request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM

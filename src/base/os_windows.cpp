@@ -1,6 +1,7 @@
 // The Windows calls behind os.h. There is no fork(): the epoch stays 0.
 #include "base/os.h"
 #include "base/windows.h"
+#include "base/x86.h"
 // After windows.h.
 #include <bcrypt.h>
 #include <psapi.h>
@@ -84,8 +85,12 @@ unsigned processor_count() {
   return GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
 }
 
+unsigned fast_processor_count() { return processor_count(); }
+
 bool prepare_process_barrier() { return true; }
 void process_barrier() { FlushProcessWriteBuffers(); }
+
+X86Features x86_features() noexcept { return ask_compiler(); }
 
 // Windows lets every process use the tile registers that it can save.
 bool permit_tiles() noexcept { return saves_tiles(); }

@@ -11,10 +11,11 @@ namespace {
 // registers on the stack when it binds a shared library's function at its first call.
 void wipe_vector_registers() noexcept {
 #if defined(__x86_64__)
+  const os::X86Features features = os::x86_features();
 #define PKV_CLOBBERED                                                                      \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
-  if (__builtin_cpu_supports("avx512f")) {
+  if (features.avx512f) {
     // This file is compiled without AVX-512, so the compiler has nothing in these registers.
     asm volatile(
         "vpxord %%zmm16, %%zmm16, %%zmm16\n vpxord %%zmm17, %%zmm17, %%zmm17\n"
@@ -27,7 +28,7 @@ void wipe_vector_registers() noexcept {
         "vpxord %%zmm30, %%zmm30, %%zmm30\n vpxord %%zmm31, %%zmm31, %%zmm31\n" ::
             : "memory");
   }
-  if (__builtin_cpu_supports("avx")) {
+  if (features.avx) {
     asm volatile("vzeroall" ::: PKV_CLOBBERED, "memory");
     return;
   }

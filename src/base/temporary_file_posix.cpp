@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,20 +16,6 @@ namespace pkv::os {
 namespace {
 
 constexpr uint32_t private_mode = 0600;  // prompts and answers are private
-
-bool is_same(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-// The path under which this process can name its open file.
-std::string proc_link(int descriptor) { return "/proc/self/fd/" + std::to_string(descriptor); }
-
-// Whether proc_link() leads to the file: in a chroot, /proc may be missing or be anything.
-bool has_proc_link(int descriptor) {
-  struct stat file, linked;
-  return fstat(descriptor, &file) == 0 && stat(proc_link(descriptor).c_str(), &linked) == 0 &&
-         is_same(file, linked);
-}
 
 // Takes an exclusive lock without waiting; returns false if another process has a lock. On a file
 // system without locks this succeeds: remove_orphan() gets no lock there either, so it removes
@@ -75,12 +60,11 @@ File TemporaryFile::create() {
 }
 
 std::optional<File> TemporaryFile::create_unnamed() const {
-  const int descriptor = retry_on_eintr([&] {
-    return openat(directory_.descriptor(), ".", O_TMPFILE | O_RDWR | O_CLOEXEC, private_mode);
-  });
+  const int descriptor =
+      retry_on_eintr([&] { return open_unnamed(directory_.descriptor(), private_mode); });
   if (descriptor < 0) return std::nullopt;
   File file(descriptor, true, path_);
-  if (!has_proc_link(descriptor) || !lock_exclusively(descriptor)) return std::nullopt;
+  if (!lock_exclusively(descriptor)) return std::nullopt;
   return file;
 }
 
@@ -98,7 +82,9 @@ std::optional<File> TemporaryFile::create_named() {
   std::optional<File> file;
   try {
     file.emplace(descriptor, true, path_);
-  } catch (...) {  // no memory for the path
+    if (remove_hidden_rights(descriptor) != 0)
+      fail_io("cannot remove the access list of a file beside", path_, errno);
+  } catch (...) {  // also if there is no memory for the path
     remove();
     throw;
   }
@@ -114,9 +100,7 @@ std::optional<File> TemporaryFile::create_named() {
 
 // Gives the unnamed file a name; returns false if the name is taken.
 bool TemporaryFile::link_as(const std::string& name) const {
-  if (linkat(AT_FDCWD, proc_link(file_.descriptor()).c_str(), directory_.descriptor(), name.c_str(),
-             AT_SYMLINK_FOLLOW) == 0)
-    return true;
+  if (link_unnamed(file_.descriptor(), directory_.descriptor(), name.c_str()) == 0) return true;
   if (errno != EEXIST) fail_io("cannot name a file beside", path_, errno);
   return false;
 }
@@ -137,21 +121,13 @@ void TemporaryFile::publish(const std::string& name) {
 
 namespace {
 
-// Whether a file has, or may have, an access control list. The group bits of its mode are then a
-// mask and not the group's rights.
-bool has_acl(int directory, const std::string& name) {
-  const std::string path = proc_link(directory) + '/' + name;
-  return lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) >= 0 ||
-         (errno != ENODATA && errno != ENOTSUP);
-}
-
 // See rights_to_keep().
-uint32_t mode_to_keep(const struct stat& directory, const struct stat& old) {
+uint32_t mode_to_keep(const struct stat& directory, bool hidden_rights, const struct stat& old) {
   const uid_t self = geteuid();
   const bool others_write = (directory.st_mode & (S_IWGRP | S_IWOTH)) != 0,
              sticky = (directory.st_mode & S_ISVTX) != 0;
-  const bool names_are_trusted =
-      (directory.st_uid == self || directory.st_uid == 0) && (!others_write || sticky);
+  const bool names_are_trusted = (directory.st_uid == self || directory.st_uid == 0) &&
+                                 (!others_write || sticky) && !hidden_rights;
   return names_are_trusted && old.st_uid == self && old.st_nlink == 1 ? old.st_mode & 0777
                                                                       : private_mode;
 }
@@ -170,8 +146,8 @@ Rights rights_to_keep(const Directory& directory, const std::string& name,
   check_regular(old, "cannot replace", path);
   if (fstat(directory.descriptor(), &around) != 0)
     fail_io("cannot look at", directory.path(), errno);
-  Rights kept{mode_to_keep(around, old), old.st_gid};
-  if ((kept.mode & 077) != 0 && has_acl(directory.descriptor(), name)) kept.mode &= 0700;
+  Rights kept{mode_to_keep(around, has_hidden_rights(directory.descriptor()), old), old.st_gid};
+  if ((kept.mode & 077) != 0 && has_acl(directory.descriptor(), name.c_str())) kept.mode &= 0700;
   return kept;
 }
 
@@ -184,7 +160,8 @@ void set_rights(const File& file, Rights rights, const std::string& path) {
         fchown(file.descriptor(), static_cast<uid_t>(-1), rights.group) != 0)
       rights.mode &= 0700;
   }
-  if (retry_on_eintr([&] { return fchmod(file.descriptor(), rights.mode); }) < 0)
+  if (retry_on_eintr([&] { return fchmod(file.descriptor(), static_cast<mode_t>(rights.mode)); }) <
+      0)
     fail_io("cannot set the mode of", path, errno);
 }
 

@@ -24,28 +24,23 @@ struct Candidate {
 bool always() { return true; }
 
 #if defined(__x86_64__)
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
-}
+bool has_avx2() { return os::x86_features().avx2; }
 
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
+  const os::X86Features features = os::x86_features();
+  return features.avx2 && features.avx512;
 }
 
-bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512_vnni() { return has_avx512() && os::x86_features().vnni; }
 
 // Of the CPUs with BF16, only Cooper Lake lacks VBMI.
 bool has_avx512_bf16() {
-  return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16") &&
-         __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("avx512vbmi");
+  return has_avx512_vnni() && os::x86_features().bf16 && os::x86_features().vbmi;
 }
 
 // A bf16 dot product does two multiply-adds per lane. AMD's CPUs do as many products per cycle with
 // it as in fp32, or twice as many; Intel's do half as many.
-bool has_fast_bf16_dot() { return !__builtin_cpu_is("intel"); }
+bool has_fast_bf16_dot() { return !os::x86_features().intel; }
 
 bool has_tiles_of_bf16() {
   unsigned a, b, c, d;
@@ -104,9 +99,6 @@ constexpr Candidate candidates[] = {
 };
 
 const Table* find(pkv_isa isa) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-#endif
   for (const Candidate& candidate : candidates) {
     const bool wanted = isa == PKV_ISA_AUTO ? candidate.is_fast() : isa == candidate.table->isa;
     if (wanted && candidate.runs_here()) return candidate.table;
@@ -158,7 +150,6 @@ const char* isa_name(pkv_isa isa) {
 bool isa_supported(pkv_isa isa) {
   if (isa == PKV_ISA_AUTO) return true;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
   if (isa == PKV_ISA_AMX) return could_have_amx();
 #endif
   return find(isa) != nullptr;

@@ -48,9 +48,9 @@ NAMESPACES = {room: f"pkv::{room.removeprefix('engine/')}" for room in ROOMS} | 
 # Rooms with a second namespace inside.
 INNER = {"base": {"pkv", "pkv::os"}, "kernels": {"pkv::kernels", "pkv::kernels::scalar"}}
 KERNELS_FACE = {"kernels/tile_layout.h", "kernels/kernels.h", "kernels/views.h"}
-# Headers of POSIX, Linux and Windows, but for POSIX threads, which exist everywhere.
+# Headers of POSIX, Linux, macOS and Windows, but for POSIX threads, which exist everywhere.
 SYSTEM = re.compile(
-    r"(sys|linux|asm|arpa|netinet|net)/.*|(unistd|fcntl|dirent|dlfcn|signal|poll|netdb|sched|"
+    r"(sys|linux|asm|mach|arpa|netinet|net)/.*|(unistd|fcntl|dirent|dlfcn|signal|poll|netdb|sched|"
     r"windows|winsock2|io|psapi|sddl|aclapi|bcrypt)\.h"
 )
 VECTOR = re.compile(r"xsimd/|.*intrin\.h$|arm_neon\.h$|arm_sve\.h$")

@@ -19,7 +19,8 @@ def sources_of(root, folders, left_out):
     return [
         path
         for path in paths
-        if str(path.relative_to(root)) not in left_out and not path.stem.endswith("_windows")
+        if str(path.relative_to(root)) not in left_out
+        and not path.stem.endswith(("_windows", "_macos"))
     ]
 
 

@@ -7,6 +7,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#endif
 
 #include "system.h"
 #include "util.h"
@@ -40,18 +43,29 @@ void unmap_file(mapped_file* file) {
   file->size = 0;
 }
 
+#ifdef __APPLE__
+const char library_name[] = "libpagedkv.1.dylib";
+#else
 const char library_name[] = "libpagedkv.so.1";
+#endif
 
 void* library_open(const char* path) { return dlopen(path, RTLD_NOW | RTLD_LOCAL); }
 void* library_find(void* library, const char* name) { return dlsym(library, name); }
 const char* library_error(void) { return dlerror(); }
 
+#ifdef __APPLE__
+bool program_path(char* path, size_t size) {
+  uint32_t room = size < UINT32_MAX ? (uint32_t)size : UINT32_MAX;
+  return _NSGetExecutablePath(path, &room) == 0;
+}
+#else
 bool program_path(char* path, size_t size) {
   const ssize_t length = readlink("/proc/self/exe", path, size);
   if (length <= 0 || (size_t)length == size) return false;
   path[length] = '\0';
   return true;
 }
+#endif
 
 bool terminal_size(size_t* rows, size_t* columns) {
   struct winsize size;

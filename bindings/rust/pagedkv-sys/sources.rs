@@ -22,8 +22,11 @@ const LIBRARIES: [(&str, &str, &str); 3] = [
 ];
 
 /// The systems of the library, and how the names of their own files end.
-const SYSTEMS: [(&str, &[&str]); 2] =
-    [("linux", &["_linux.cpp", "_posix.cpp"]), ("windows", &["_windows.cpp"])];
+const SYSTEMS: [(&str, &[&str]); 3] = [
+    ("linux", &["_linux.cpp", "_posix.cpp"]),
+    ("macos", &["_macos.cpp", "_posix.cpp"]),
+    ("windows", &["_windows.cpp"]),
+];
 /// As in meson.build.
 const WINDOWS_DEFINES: [(&str, Option<&str>); 4] = [
     ("_WIN32_WINNT", Some("0x0A00")),
@@ -113,11 +116,11 @@ fn other_jobs(root: &Path, common: &cc::Build) -> Result<Vec<cc::Build>, String>
     }
     files.retain(|file| !THREADS.iter().any(|name| *name != threads && file.ends_with(name)));
     let system = env::var("CARGO_CFG_TARGET_OS").unwrap();
-    let of_others = SYSTEMS.iter().filter(|(name, _)| *name != system).map(|(_, endings)| endings);
-    let of_others: Vec<&str> = of_others.flat_map(|endings| endings.iter().copied()).collect();
+    let own = SYSTEMS.iter().find(|(name, _)| *name == system).unwrap().1;
+    let endings: Vec<&str> = SYSTEMS.iter().flat_map(|(_, endings)| *endings).copied().collect();
     files.retain(|file| {
         let name = file.to_string_lossy().into_owned();
-        !of_others.iter().any(|ending| name.ends_with(ending))
+        !endings.iter().any(|ending| !own.contains(ending) && name.ends_with(ending))
     });
     let directory = PathBuf::from(env::var("OUT_DIR").unwrap());
     let mut jobs = Vec::new();
