@@ -17,6 +17,8 @@ DOCUMENTED = re.compile(
 )
 # Their sizes depend on the system: long has 4 bytes on Windows.
 OTHER_SIZES = re.compile(r"\b(long|wchar_t|off_t|time_t|ssize_t)\b")
+# C++ operators new and delete, which zig exports from each library for macOS.
+OPERATORS = re.compile(r"_Z(n|d)[wal]")
 MACRO = re.compile(r"#define PKV_VERSION_(MAJOR|MINOR|PATCH) (\d+)")
 
 
@@ -69,8 +71,17 @@ def compare(wanted, symbols):
 
 def exported(nm, library):
     """The dynamic symbols that a library defines, except the name of the version (type A). Those of
-    a DLL are in its import library.
+    a DLL are in its import library; the names of macOS begin with an underscore.
     """
+    if library.endswith(".dylib"):
+        lines = subprocess.run(
+            [nm, "--extern-only", "--defined-only", "--format=posix", library],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
+        names = {line.split()[0].removeprefix("_") for line in lines}
+        return {name for name in names if not OPERATORS.match(name)}
     if library.endswith(".dll"):
         lines = subprocess.run(
             [nm, "--defined-only", "--format=posix", library + ".a"],
