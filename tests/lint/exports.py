@@ -69,34 +69,23 @@ def compare(wanted, symbols):
     ]
 
 
+def listed(nm, library, *options):
+    """The name and the type of each symbol that a library defines."""
+    command = [nm, *options, "--defined-only", "--format=posix", library]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    return [fields[:2] for fields in map(str.split, lines) if len(fields) > 1]
+
+
 def exported(nm, library):
     """The dynamic symbols that a library defines, except the name of the version (type A). Those of
     a DLL are in its import library; the names of macOS begin with an underscore.
     """
     if library.endswith(".dylib"):
-        lines = subprocess.run(
-            [nm, "--extern-only", "--defined-only", "--format=posix", library],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.splitlines()
-        names = {line.split()[0].removeprefix("_") for line in lines}
+        names = {name.removeprefix("_") for name, _ in listed(nm, library, "--extern-only")}
         return {name for name in names if not OPERATORS.match(name)}
     if library.endswith(".dll"):
-        lines = subprocess.run(
-            [nm, "--defined-only", "--format=posix", library + ".a"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.splitlines()
-        return {line.split()[0] for line in lines if line.split()[1:2] == ["T"]}
-    lines = subprocess.run(
-        [nm, "--dynamic", "--defined-only", "--format=posix", library],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
-    return {fields[0].split("@")[0] for fields in map(str.split, lines) if fields[1] != "A"}
+        return {name for name, kind in listed(nm, library + ".a") if kind == "T"}
+    return {name.split("@")[0] for name, kind in listed(nm, library, "--dynamic") if kind != "A"}
 
 
 def check(root, symbols, version):
