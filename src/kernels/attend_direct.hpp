@@ -27,10 +27,10 @@ class AttendDirect {
                                                               : v_accumulate_.max_rows),
         one_step_(k_scores_.max_k_tiles == tiles_per_step &&
                   v_accumulate_.max_v_tiles == tiles_per_step),
-        linear_(rows_ == 1 && k_scores_.linear_k && task.kv.v.dim <= v_accumulate_.linear_v_dims),
+        k_lead_(lead(task.kv.k)),
+        v_lead_(tiles_.latent() ? -1 : lead(task.kv.v)),
+        linear_(k_lead_ >= 0 && v_lead_ >= 0),
         max_count_(linear_ ? 1 : tiles_per_step),
-        k_lead_(lead(task.kv.k.dtype)),
-        v_lead_(lead(task.kv.v.dtype)),
         queries_(scratch.take<unsigned char>(query_bytes_ * (rows_ * heads_ + rows_read_beyond))),
         sums_(scratch.take<float>(size_t{rows_} * heads_ * tile_tokens)),
         v_floats_(scratch.take<float>(tiles_per_step * max_tile_floats)) {}
@@ -166,9 +166,9 @@ class AttendDirect {
     at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
-  static unsigned lead(pkv_dtype dtype) {
-    if constexpr (ReadsInOrder<Isa>) return Isa::lead_in_order(dtype);
-    return 0;
+  int lead(const SideView& side) const {
+    if constexpr (ReadsInOrder<Isa>) return Isa::lead_in_order(side.dtype, rows_, side.dim);
+    return -1;
   }
 
   void attend_head(uint32_t head) {
@@ -262,11 +262,11 @@ class AttendDirect {
   const DtypeOps<Isa>& v_accumulate_;
   const typename DtypeOps<Isa>::Accumulate (*const accumulate_)[4];
   const size_t query_bytes_;
-  const uint32_t max_rows_;         // of a register tile
-  const bool one_step_;             // both kernels take all tiles of a step at once
-  const bool linear_;               // memory is read in its order, one tile at a time
-  const uint32_t max_count_;        // tiles of a step
-  const unsigned k_lead_, v_lead_;  // bytes from what is read to what is prefetched, if linear_
+  const uint32_t max_rows_;    // of a register tile
+  const bool one_step_;        // both kernels take all tiles of a step at once
+  const int k_lead_, v_lead_;  // bytes from what is read to what is prefetched, or -1
+  const bool linear_;          // memory is read in its order, one tile at a time
+  const uint32_t max_count_;   // tiles of a step
   unsigned char* const queries_;
   float* const sums_;
   float* const v_floats_;

@@ -18,8 +18,6 @@ struct DtypeOps {
 
   unsigned max_rows;                  // of a register tile in scores and accumulate
   unsigned max_k_tiles, max_v_tiles;  // KeyTile::max_tiles, ValueTile::max_tiles
-  bool linear_k;
-  unsigned linear_v_dims;
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, float scale, void* to);
   // [0] takes one tile, [1] max_k_tiles or max_v_tiles; the second index is for 1, 2, 4 and
@@ -69,8 +67,6 @@ constexpr DtypeOps<Isa> make_ops() {
       direct_rows<Isa>(dtype),
       K::max_tiles,
       V::max_tiles,
-      K::linear,
-      V::linear_dims,
       K::query_bytes,
       K::prepare,
       {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>,

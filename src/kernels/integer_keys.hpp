@@ -64,7 +64,6 @@ Floats<Isa> token_scales(const unsigned char* scales, unsigned n) {
 template <class Isa, pkv_dtype dtype>
 struct IntegerKeyTile {
   static constexpr unsigned max_tiles = 2;
-  static constexpr bool linear = false;
 
   static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
   static void prepare(const float* row, uint32_t dim, float, void* to) {

@@ -90,7 +90,7 @@ void add_integers(const Ints<Isa> (&sum)[rows], const WeightUnit* units, float* 
 
 template <class Isa, pkv_dtype dtype>
 struct IntegerValueTile {
-  static constexpr unsigned max_tiles = 2, linear_dims = 0;
+  static constexpr unsigned max_tiles = 2;
   static constexpr unsigned max_scales = scales_per_row(dtype, max_dim);
 
   // Loads all scales of some tiles, and prefetches those of the next ones.

@@ -3,7 +3,6 @@
 //
 //   KeyTile<Isa, dtype>
 //     max_tiles                     how many tiles are worth taking in one step
-//     linear                        true if one row is best multiplied in the order of memory
 //     query_bytes(dim)              of a prepared row; 0: rows are taken as they are, in fp32
 //     prepare(row, dim, scale, to)  writes a prepared row
 //     scores<rows, tiles>(q, dim, at, next, scores)
@@ -90,18 +89,17 @@ struct DimPairs<Isa, dtype> {
   }
 };
 
-// True if the instruction set's CPUs read fastest in the order of memory, with prefetches
-// lead_in_order() bytes ahead. 0 bytes are harmless: they prefetch what is read next. Other CPUs
-// are faster with two tiles at a time and prefetches of the next two.
+// An instruction set whose CPUs read some tiles fastest one at a time, in the order of memory.
+// lead_in_order() then returns how many bytes ahead to prefetch, and -1 if two tiles at a time with
+// prefetches of the next two are faster. 0 bytes are harmless: they prefetch what is read next.
 template <class Isa>
-concept ReadsInOrder = requires { Isa::lead_in_order(PKV_F32); };
+concept ReadsInOrder = requires { Isa::lead_in_order(PKV_F32, 1, 128); };
 
 // The floating-point dtypes.
 template <class Isa, pkv_dtype dtype>
 struct FloatKeyTile {
   // Two tiles and the two that are prefetched would fill the L1 cache.
   static constexpr unsigned max_tiles = 1;
-  static constexpr bool linear = ReadsInOrder<Isa> && !is_fp8(dtype);
   static size_t query_bytes(uint32_t) { return 0; }
   static void prepare(const float*, uint32_t, float, void*) {}
 

@@ -4,7 +4,6 @@
 //
 //   ValueTile<Isa, dtype>
 //     max_tiles    how many tiles are worth taking in one step
-//     linear_dims  with up to this many dims one row is multiplied in the order of memory
 //     accumulate<rows, tiles>(at, next, weights, dim, out)
 //                  weights of row r and tile i are at weights[i * rows + r]
 //                  rows of out are dim floats apart
@@ -68,8 +67,6 @@ struct TokenPair<Isa, PKV_BF16, vectors> : FloatPair<Isa, vectors> {
 template <class Isa, pkv_dtype dtype>
 struct FloatValueTile {
   static constexpr unsigned max_tiles = 1;
-  // There are enough registers for 8 vectors of sums.
-  static constexpr unsigned linear_dims = is_fp8(dtype) ? 0 : 8 * Floats<Isa>::size;
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,

@@ -19,8 +19,14 @@ struct Avx512DotBf16 : Base {
   // Zen 4's own prefetcher is fast enough for 16 bits, and prefetches only disturb it. Zen 5, which
   // has AVX-VNNI, reads twice as much per ns and needs them. The numbers are measured
   // (bench/NOTEBOOK.md).
-  static unsigned lead_in_order(pkv_dtype dtype) {
-    if (has_avx_vnni()) return 4096;
+  static int lead_in_order(pkv_dtype dtype, uint32_t rows, uint32_t dim) {
+    const bool floats = dtype == PKV_F32 || dtype == PKV_F16 || dtype == PKV_BF16;
+    if (rows == 1 && dim > 128) return -1;  // the sums of 128 dims fill the registers
+    if (has_avx_vnni()) {
+      if (rows == 1) return floats ? 4096 : 8192;
+      return dtype == PKV_F16 || dtype == PKV_BF16 || is_fp8(dtype) ? 8192 : -1;
+    }
+    if (rows > 1 || !floats) return -1;
     return dtype == PKV_F32 ? 2048 : 0;
   }
 };
