@@ -16,21 +16,13 @@ MODEL = Path(data, "tiny-shakespeare.bin")
 TOKENIZER = Path(data, "tiny-shakespeare.tokenizer.bin")
 scratch_folder = tempfile.TemporaryDirectory()
 scratch = Path(scratch_folder.name)
+EMULATOR = os.environ.get("PKV_EMULATOR", "").split()
+COMMON = ("--library", library, "--model", str(MODEL), "--tokenizer", str(TOKENIZER))
 KINDS = ("paged", "contiguous")
 
 
-def run(*arguments, text="", timeout=300):
-    command = [
-        *os.environ.get("PKV_EMULATOR", "").split(),
-        program,
-        "--library",
-        library,
-        "--model",
-        str(MODEL),
-        "--tokenizer",
-        str(TOKENIZER),
-        *arguments,
-    ]
+def run(*arguments, text="", timeout=300, common=COMMON):
+    command = [*EMULATOR, program, *common, *arguments]
     return subprocess.run(command, input=text.encode(), capture_output=True, timeout=timeout)
 
 
@@ -231,6 +223,41 @@ def case_sampling():
     assert generate(*warm, "--running", "1")[0] == first
     assert generate(*warm, "--seed", "2")[0] != first
     assert generate(*warm, "--top-p", "0")[0] == [expected_greedy_tokens()[:60]] * 4
+
+
+def case_paths():
+    """Paths and texts with letters beyond ASCII, in arguments and in variables, and a tokenizer
+    that is found in the model's folder.
+    """
+    folder = scratch / "Blöcke データ"
+    folder.mkdir()
+    model, tokenizer = folder / "modèle.bin", folder / "tokenizer.bin"
+    model.write_bytes(MODEL.read_bytes())
+    tokenizer.write_bytes(TOKENIZER.read_bytes())
+    own_library = folder / Path(library).name
+    own_library.write_bytes(Path(library).read_bytes())
+    os.environ["PAGEDKV_LIBRARY"] = str(own_library)
+    files = {name: folder / f"{name} é" for name in ("tokens-out", "json", "save")}
+
+    def run_there(*arguments):
+        result = run("--model", str(model), *arguments, common=())
+        assert result.returncode == 0, result.stderr.decode()
+        return result.stdout
+
+    short = ("--prompt", "Où est ROMÉO?\n", "--max-tokens", "20")
+    outputs = [part for name, path in files.items() for part in (f"--{name}", str(path))]
+    run_there(*short, *outputs)
+    assert all(path.stat().st_size > 0 for path in files.values()), list(folder.iterdir())
+    assert b"\r" not in files["tokens-out"].read_bytes() + files["json"].read_bytes()
+    text = run_there(*short, "--load", str(files["save"]))
+    assert "Où est ROMÉO?\n".encode() in text, text
+    store = folder / "Speicher ß"
+    run_there(*short, "--store", str(store))
+    assert list(store.rglob("*.kv")), list(folder.rglob("*"))
+    assert not list(folder.parent.glob("*.kv"))
+    backslashes = str(model).replace("/", "\\")
+    if EMULATOR and "wine" in EMULATOR[0]:
+        assert run("--model", backslashes, *short, common=()).returncode == 0, backslashes
 
 
 def case_options():

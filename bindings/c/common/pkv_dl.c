@@ -11,8 +11,8 @@
 static void* open_beside(const char* folder) {
   char path[4096 + 64];
   if (!program_path(path, 4096)) return NULL;
-  char* name = strrchr(path, '/') + 1;
-  snprintf(name, sizeof path - (size_t)(name - path), "%s%s", folder, library_name);
+  const size_t length = folder_length(path);
+  snprintf(path + length, sizeof path - length, "%s%s", folder, library_name);
   FILE* file = fopen(path, "rb");
   if (file == NULL) return NULL;
   fclose(file);

@@ -1,4 +1,4 @@
-/* What differs between systems: files as memory, libraries that are opened at run time, the
+/* What differs between systems: files as memory, paths, libraries that are opened at run time, the
  * terminal. */
 #ifndef PKV_GENERATE_SYSTEM_H
 #define PKV_GENERATE_SYSTEM_H
@@ -21,6 +21,15 @@ extern const char library_name[];
 void* library_open(const char* path);
 void* library_find(void* library, const char* name);
 const char* library_error(void);
+
+/* The next byte of stdin or EOF, as getchar() returns it; also UTF-8 of a console of Windows. */
+int read_byte(void);
+
+/* How much of a path names the folder, with the separator behind it. */
+size_t folder_length(const char* path);
+
+/* Makes stdout write the same bytes on every system, which a terminal shows as UTF-8. */
+void prepare_output(void);
 
 /* Writes the path of this program. Returns false if it is unknown or longer than `size`. */
 bool program_path(char* path, size_t size);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -52,6 +53,14 @@ const char library_name[] = "libpagedkv.so.1";
 void* library_open(const char* path) { return dlopen(path, RTLD_NOW | RTLD_LOCAL); }
 void* library_find(void* library, const char* name) { return dlsym(library, name); }
 const char* library_error(void) { return dlerror(); }
+
+size_t folder_length(const char* path) {
+  const char* slash = strrchr(path, '/');
+  return slash != NULL ? (size_t)(slash - path) + 1 : 0;
+}
+
+void prepare_output(void) {}
+int read_byte(void) { return getchar(); }
 
 #ifdef __APPLE__
 bool program_path(char* path, size_t size) {

@@ -1,7 +1,10 @@
-#include <errno.h>
+/* The functions of Windows that end with A take UTF-8 here: see utf8.rc. */
+#include <windows.h>
+/* After windows.h. */
+#include <fcntl.h>
+#include <io.h>
 #include <stdio.h>
 #include <string.h>
-#include <windows.h>
 
 #include "system.h"
 #include "util.h"
@@ -58,12 +61,41 @@ void* library_find(void* library, const char* name) {
 }
 const char* library_error(void) { return error_text(GetLastError()); }
 
+size_t folder_length(const char* path) {
+  size_t length = strlen(path);
+  while (length > 0 && strchr("/\\:", path[length - 1]) == NULL) length--;
+  return length;
+}
+
+void prepare_output(void) {
+  _setmode(_fileno(stdout), _O_BINARY); /* or lines would end with "\r\n" */
+  SetConsoleOutputCP(CP_UTF8);
+}
+
+int read_byte(void) {
+  static char bytes[4]; /* of one letter */
+  static int count, next;
+  const HANDLE console = GetStdHandle(STD_INPUT_HANDLE);
+  DWORD mode;
+  if (!GetConsoleMode(console, &mode)) return getchar();
+  if (next == count) {
+    wchar_t units[2];
+    DWORD first, second = 0;
+    do {
+      if (!ReadConsoleW(console, units, 1, &first, NULL) || first == 0) return EOF;
+    } while (units[0] == L'\r');
+    if (units[0] == 0x1A) return EOF; /* Ctrl-Z */
+    if (IS_HIGH_SURROGATE(units[0])) ReadConsoleW(console, units + 1, 1, &second, NULL);
+    count = WideCharToMultiByte(CP_UTF8, 0, units, (int)(first + second), bytes, sizeof bytes, NULL,
+                                NULL);
+    next = 0;
+  }
+  return (unsigned char)bytes[next++];
+}
+
 bool program_path(char* path, size_t size) {
   const DWORD length = GetModuleFileNameA(NULL, path, (DWORD)size);
-  if (length == 0 || length == size) return false;
-  for (char* c = path; *c != '\0'; c++)
-    if (*c == '\\') *c = '/'; /* both separate folders */
-  return true;
+  return length != 0 && length != size;
 }
 
 bool terminal_size(size_t* rows, size_t* columns) {

@@ -33,16 +33,6 @@ void* grow_array(void* array, size_t* capacity, size_t needed, size_t size) {
   return memory;
 }
 
-size_t read_line(char** line, size_t* capacity, FILE* file) {
-  size_t length = 0;
-  for (int c = 0; c != '\n' && (c = getc(file)) != EOF;) {
-    *line = grow_array(*line, capacity, length + 2, 1);
-    (*line)[length++] = (char)c;
-  }
-  if (length > 0) (*line)[length] = '\0';
-  return length;
-}
-
 double seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

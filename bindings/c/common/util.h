@@ -1,5 +1,5 @@
 /* Shared by all files of the program: one way to end with an error, memory that is there or the
- * program ends, lines, a clock. */
+ * program ends, a clock. */
 #ifndef PKV_GENERATE_UTIL_H
 #define PKV_GENERATE_UTIL_H
 
@@ -24,10 +24,6 @@ void* new_array(size_t count, size_t size);
 
 /* Makes room for at least `needed` elements; doubles the room, so that appending is cheap. */
 void* grow_array(void* array, size_t* capacity, size_t needed, size_t size);
-
-/* Reads a line and its '\n' into *line, which grows as needed, and ends it with '\0'. Returns its
- * length, 0 at the end of the file. */
-size_t read_line(char** line, size_t* capacity, FILE* file);
 
 /* Monotonic time. */
 double seconds(void);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../common/system.h"
 #include "engine.h"
 #include "sampler.h"
 #include "text.h"
@@ -177,6 +178,18 @@ static bool obey(chat* c, const char* command) {
   return true;
 }
 
+/* Reads a line of stdin and its '\n' into *line, which grows as needed, and ends it with '\0'.
+ * Returns its length, 0 at the end of the file. */
+static size_t read_line(char** line, size_t* capacity) {
+  size_t length = 0;
+  for (int c = 0; c != '\n' && (c = read_byte()) != EOF;) {
+    *line = grow_array(*line, capacity, length + 2, 1);
+    (*line)[length++] = (char)c;
+  }
+  if (length > 0) (*line)[length] = '\0';
+  return length;
+}
+
 static void converse(chat* c) {
   const bool interactive = isatty(STDIN_FILENO);
   char *line = NULL, *turn = NULL;
@@ -184,7 +197,7 @@ static void converse(chat* c) {
   for (;;) {
     if (interactive) fputs("> ", stdout);
     fflush(stdout);
-    const size_t length = read_line(&line, &capacity, stdin);
+    const size_t length = read_line(&line, &capacity);
     if (length == 0) break;
     const size_t bytes = length - (line[length - 1] == '\n');
     line[bytes] = '\0';

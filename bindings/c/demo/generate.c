@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../common/system.h"
 #include "chat.h"
 #include "progress.h"
 #include "report.h"
@@ -22,9 +23,7 @@ static char* default_tokenizer(const char* model) {
   memcpy(path, model, stem);
   strcpy(path + stem, own);
   if (access(path, R_OK) == 0) return path;
-  const char* slash = strrchr(model, '/');
-  const size_t folder = slash != NULL ? (size_t)(slash - model) + 1 : 0;
-  strcpy(path + folder, common);
+  strcpy(path + folder_length(model), common);
   return path;
 }
 
@@ -78,6 +77,7 @@ static void run_all(const options* o, const pkv_dl* lib, const llama2* model, co
 }
 
 int main(int argc, char** argv) {
+  prepare_output();
   options o = options_parse(argc, argv);
   pkv_dl lib;
   llama2 model;

@@ -147,7 +147,7 @@ void report_summary(const run_result* runs, size_t count) {
 
 FILE* report_open(const char* path) {
   if (path == NULL) return NULL;
-  FILE* file = fopen(path, "w");
+  FILE* file = fopen(path, "wb");
   if (file == NULL) die(EXIT_BAD_INPUT, "cannot write %s: %s", path, strerror(errno));
   return file;
 }
