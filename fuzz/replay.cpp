@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
       std::ifstream file(entry.path(), std::ios::binary);
       const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
-      std::printf("%s\n", entry.path().filename().c_str());
+      std::printf("%s\n", entry.path().filename().string().c_str());
       std::fflush(stdout);  // the last line names the input that failed
       LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
       inputs++;
