@@ -1,4 +1,4 @@
-// The cryptography of files and of items in stores: AES-256-GCM of libcrypto, with keys that
+// The cryptography of files and of items in stores: AES-256-GCM, with keys that
 // BLAKE2b of libsodium derives from the caller's key. Every file and every item contains random
 // bytes from which its own key is derived, so no key and nonce are used twice.
 #pragma once
