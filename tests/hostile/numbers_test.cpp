@@ -9,7 +9,9 @@
 // take a cache, a session or a batch are called on caches of every kind, too: no loop may run as
 // often as a number says, since a call that does not return ends the test.
 #include <gtest/gtest.h>
+#ifndef _WIN32
 #include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -312,11 +314,21 @@ struct Progress {
   char text[256];
 };
 
+#ifdef _WIN32
+Progress& progress() {
+  static Progress of_this_process;  // There are no children.
+  return of_this_process;
+}
+// Windows promises no more memory than it has.
+constexpr bool have_vast_rooms = false;
+#else
+constexpr bool have_vast_rooms = true;
 Progress& progress() {
   static auto* const shared = static_cast<Progress*>(
       mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   return *shared;
 }
+#endif
 
 bool told(const Described& function, pkv_status status) {
   // Any call may return these.
@@ -450,7 +462,8 @@ TEST_P(Numbers, AreRefusedOrRight) {
   const Function* const row = row_of(function.name);
   ASSERT_NE(row, nullptr) << function.name
                           << " has no valid call: add a row for it to the rows_*.cpp of its header";
-  for (const bool exact : {true, false}) try_all(function, *row, exact);
+  try_all(function, *row, true);
+  if (have_vast_rooms) try_all(function, *row, false);
   for (size_t i = 0; i < function.numbers.size(); i++)
     EXPECT_TRUE(progress().reached[i])
         << function.name << ": no valid call leads to " << function.numbers[i].path
