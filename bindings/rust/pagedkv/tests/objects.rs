@@ -539,9 +539,10 @@ fn files_bring_sessions_back() {
         assert_eq!(k, [2.0; DIM]);
     };
     check(cache.load(&plain, Source::Path(&path)).unwrap());
-    let _file = std::fs::File::open(&path).unwrap();
     #[cfg(unix)]
-    check(cache.load(&plain, Source::Descriptor(std::os::unix::io::AsFd::as_fd(&_file))).unwrap());
+    let file = std::fs::File::open(&path).unwrap();
+    #[cfg(unix)]
+    check(cache.load(&plain, Source::Descriptor(std::os::unix::io::AsFd::as_fd(&file))).unwrap());
     check(cache.load(&plain, Source::Reader(&mut std::fs::File::open(&path).unwrap())).unwrap());
     let keyed = plain.secret_key(b"a key of 24 secret bytes");
     let saved = cache.save(items, &keyed, Sink::Path(&path));
