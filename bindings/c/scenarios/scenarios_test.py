@@ -1,5 +1,6 @@
 """pkv-scenarios plays the shared scenarios, and finds what is wrong in changed ones. usage:
-scenarios_test.py PROGRAM LIBRARY FILE API.JSON
+scenarios_test.py PROGRAM LIBRARY FILE API.JSON. $PKV_EMULATOR is the command that runs a program
+for another machine.
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 import tempfile
 
 program, library, file, api = sys.argv[1:]
+emulator = os.environ.get("PKV_EMULATOR", "").split()
 
 
 def play(document):
@@ -18,7 +20,7 @@ def play(document):
         with open(changed, "w") as to:
             json.dump(document, to)
         result = subprocess.run(
-            [program, changed, api, stores],
+            [*emulator, program, changed, api, stores],
             capture_output=True,
             text=True,
             env=os.environ | {"PAGEDKV_LIBRARY": library},
