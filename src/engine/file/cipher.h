@@ -15,7 +15,7 @@ inline constexpr size_t tag_bytes = 16;
 using Tag = std::array<unsigned char, tag_bytes>;
 using Nonce = std::array<unsigned char, 12>;
 
-// Throws UNSUPPORTED in a build without libsodium or libcrypto.
+// Throws UNSUPPORTED in a build without libsodium or AES-256-GCM.
 void check_ciphers();
 
 // What a derived key is for. Each is a BLAKE2b personalisation of 16 characters, so keys for
