@@ -23,7 +23,11 @@ KINDS = ("paged", "contiguous")
 
 def run(*arguments, text="", timeout=300, common=COMMON):
     command = [*EMULATOR, program, *common, *arguments]
-    return subprocess.run(command, input=text.encode(), capture_output=True, timeout=timeout)
+    # Wine takes arguments and names of files in the encoding of the locale.
+    env = os.environ | {"LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        command, input=text.encode(), capture_output=True, timeout=timeout, env=env
+    )
 
 
 def generate(*arguments):
