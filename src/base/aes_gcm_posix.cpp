@@ -1,12 +1,12 @@
 // Calls libcrypto.
 #if defined(PKV_WITH_CIPHERS)
-#include "base/aes_gcm.h"
-
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
 #include <new>
+
+#include "base/aes_gcm.h"
 
 namespace pkv {
 
