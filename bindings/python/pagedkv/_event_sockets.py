@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections import deque
+from socket import socketpair
 from typing import Any, Protocol
 
 try:
@@ -126,9 +127,10 @@ class Sender(Uncopied):
         except BaseException:
             self._context.destroy(linger=0)
             raise
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
-        os.set_blocking(self._wake_read, False)
+        # Not a pipe: on Windows only sockets can be waited for.
+        self._wake_read, self._wake_write = socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="pagedkv-events", daemon=True)
         self._thread.start()
 
@@ -162,11 +164,12 @@ class Sender(Uncopied):
     def _wake(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):  # full: the thread is awake
             if not self._ended:
-                os.write(self._wake_write, b"x")
+                self._wake_write.send(b"x")
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        poller.register(self._wake_read, zmq.POLLIN)
+        wake = self._wake_read.fileno()
+        poller.register(wake, zmq.POLLIN)
         if self._replay is not None:
             poller.register(self._replay, zmq.POLLIN)
         try:
@@ -178,8 +181,8 @@ class Sender(Uncopied):
                 ready = dict(poller.poll(self._heartbeat_ms or None))
                 if not ready:
                     self.send(encode_batch([], None, self.form))
-                if self._wake_read in ready:
-                    os.read(self._wake_read, 4096)
+                if wake in ready:
+                    self._wake_read.recv(4096)
                 if self._replay is not None and self._replay in ready:
                     self._answer(self._replay)
         finally:
@@ -191,8 +194,8 @@ class Sender(Uncopied):
             self._context.term()
             with self._lock:
                 self._ended = True
-                os.close(self._wake_read)
-                os.close(self._wake_write)
+                self._wake_read.close()
+                self._wake_write.close()
 
     def _send_new(self) -> None:
         while True:

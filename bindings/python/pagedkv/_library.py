@@ -7,16 +7,26 @@ import functools
 import os
 import pathlib
 import subprocess
+import sys
 
 from . import _waiting
 from .errors import OutOfBlocksError, PagedKVError, error_of
 from .generated.raw import VERSION, ErrorDetails, Functions
 
-SONAME = "libpagedkv.so.1"
-
 
 class LibraryNotFoundError(ImportError):
     """libpagedkv was not found, or this package cannot use it."""
+
+
+def file_name(library: str, system: str = sys.platform) -> str:
+    """The name of a library's file, with the major version that this package needs."""
+    if system == "win32":
+        return f"{library}.dll"
+    major = VERSION.split(".")[0]
+    return f"lib{library}.{major}.dylib" if system == "darwin" else f"lib{library}.so.{major}"
+
+
+NAME = file_name("pagedkv")
 
 
 class Library(Functions):
@@ -50,12 +60,12 @@ def _beside_package() -> str | None:
     (oneTBB) first, so that the linker does not search for libraries of the same soname
     elsewhere."""
     folder = pathlib.Path(__file__).parent
-    if not (folder / SONAME).exists():
+    if not (folder / NAME).exists():
         return None
     for other in sorted(folder.glob("lib*.so.*")):
         if not other.name.startswith("libpagedkv"):
             ctypes.CDLL(str(other), mode=ctypes.RTLD_GLOBAL)
-    return str(folder / SONAME)
+    return str(folder / NAME)
 
 
 def _of_pkg_config() -> str | None:
@@ -68,21 +78,20 @@ def _of_pkg_config() -> str | None:
         )
     except OSError:
         return None
-    path = pathlib.Path(found.stdout.strip() or "/nowhere", SONAME)
+    path = pathlib.Path(found.stdout.strip() or "/nowhere", NAME)
     return str(path) if path.exists() else None
 
 
 def _open_first() -> tuple[str, ctypes.CDLL]:
     named = os.environ.get("PAGEDKV_LIBRARY")
     candidates = (
-        [named]
-        if named
-        else [path for path in (_beside_package(), SONAME, _of_pkg_config()) if path]
+        [named] if named else [path for path in (_beside_package(), NAME, _of_pkg_config()) if path]
     )
     problems = []
     for path in candidates:
         try:
-            return path, ctypes.CDLL(path)
+            # Windows looks for a name in PATH, too, if Python lets it.
+            return path, ctypes.CDLL(path, winmode=0 if path == NAME else None)
         except OSError as error:
             problems.append(str(error))
     raise LibraryNotFoundError(

@@ -7,11 +7,11 @@ import functools
 import os
 import pathlib
 
-from ._library import LibraryNotFoundError, library
+from ._library import LibraryNotFoundError, file_name, library
 from .errors import error_of
 from .generated import raw as _raw
 
-SONAME = "libpagedkv-redis.so.1"
+NAME = file_name("pagedkv-redis")
 
 
 class RedisLibrary:
@@ -40,7 +40,7 @@ def redis_library() -> RedisLibrary:
     named = os.environ.get("PAGEDKV_REDIS_LIBRARY")
     folders = (pathlib.Path(__file__).parent, pathlib.Path(library().path).parent)
     path = named or next(
-        (str(folder / SONAME) for folder in folders if (folder / SONAME).exists()), SONAME
+        (str(folder / NAME) for folder in folders if (folder / NAME).exists()), NAME
     )
     try:
         return RedisLibrary(ctypes.CDLL(path))

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import functools
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,8 @@ def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array
     if not isinstance(text, str):
         raise misuse(f"{name}: a str or an os.PathLike of one is needed, not {path!r}")
     try:
-        encoded = os.fsencode(text)
+        # On Windows, os.fsencode() encodes lone surrogates, which are not UTF-8.
+        encoded = text.encode() if sys.platform == "win32" else os.fsencode(text)
     except UnicodeEncodeError as wrong:
         raise misuse(f"{name}: {path!r} cannot be encoded in {wrong.encoding}") from None
     if b"\0" in encoded:

@@ -40,4 +40,5 @@ def _compute(threads: int) -> Compute:
     return Compute(threads) if runner is None else Compute(runner=runner)
 
 
-os.register_at_fork(after_in_child=_compute.cache_clear)  # a child has no threads
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_compute.cache_clear)  # a child has no threads

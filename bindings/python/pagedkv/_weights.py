@@ -8,6 +8,7 @@ import concurrent.futures
 import hashlib
 import os
 import pathlib
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -34,9 +35,9 @@ def digest(parts: Iterable[bytes]) -> bytes:
 
 def contents_digest(named: Iterable[tuple[str, pathlib.Path | Bytes]]) -> bytes:
     """A digest of names, lengths and all bytes of files, or of tensors in memory. There is one
-    hashing thread per CPU that this thread may use.
+    hashing thread per CPU.
     """
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with concurrent.futures.ThreadPoolExecutor(_cpus()) as threads:
         hashed = [
             (name, size, [threads.submit(_piece, source, at) for at in range(0, size, PIECE)])
             for name, source in named
@@ -57,6 +58,11 @@ def weights_files(place: pathlib.Path) -> list[pathlib.Path]:
         for patterns in (WEIGHTS, READ_WITH_THEM)
     )
     return sorted(weights | others) if weights else []
+
+
+def _cpus() -> int:
+    """The CPUs that this thread may use, where the system says it."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _size(path: pathlib.Path) -> int:

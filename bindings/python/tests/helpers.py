@@ -8,14 +8,20 @@ import contextlib
 import random
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import pagedkv
+
+ON_WINDOWS = sys.platform == "win32"
+needs_keys = pytest.mark.skipif(ON_WINDOWS, reason="the library for Windows has no keys")
+needs_fork = pytest.mark.skipif(ON_WINDOWS, reason="Windows has no fork()")
 
 
 def run(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:

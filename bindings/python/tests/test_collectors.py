@@ -394,7 +394,7 @@ def test_objects_of_every_kind_that_are_there_when_python_ends() -> None:
     assert (
         run(
             """
-watched = test_collectors.make(logger=print)
+watched = test_collectors.make(logger=lambda level, sentence: None)
 kept = test_collectors.rubbish_of_each_kind(watched)[0]
 lost = test_collectors.rubbish_of_each_kind(watched)[0]
 del lost
@@ -463,6 +463,7 @@ assert store.asked.wait(60)
     )
 
 
+@helpers.needs_fork
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit()"])
 def test_children_close_what_they_inherit(end: str) -> None:
     assert (

@@ -4,7 +4,6 @@ strangers.
 
 from __future__ import annotations
 
-import errno
 import functools
 import gc
 import importlib.util
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers import free_port, output, small, together
+from helpers import free_port, needs_fork, output, small, together
 
 import pagedkv
 
@@ -416,7 +415,7 @@ def test_refusals_are_sentences() -> None:
     with EventPublisher(FREE) as made:
         with pytest.raises(pagedkv.SystemCallError, match="cannot bind.*in use") as refused:
             EventPublisher(made.endpoint)
-        assert refused.value.system_error == errno.EADDRINUSE
+        assert refused.value.system_error == zmq.EADDRINUSE
         with ids_only(events=0) as cache, pytest.raises(pagedkv.MisuseError, match="no events"):
             made.follow(cache)
         with pytest.raises(pagedkv.MisuseError, match="rank: -1"), ids_only() as cache:
@@ -614,6 +613,7 @@ def test_a_slow_subscriber_and_one_that_never_reads() -> None:
         view.until(lambda: set(view.known()) == known)
 
 
+@needs_fork
 def test_a_forked_child_cannot_use_it(told: Any) -> None:
     _, followed, view = told
     read, write = os.pipe()

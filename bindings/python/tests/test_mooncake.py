@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import test_elsewhere
-from helpers import free_port, listens, output, until
+from helpers import free_port, listens, needs_fork, output, until
 from test_files import extend, make
 from test_package import run
 from test_store import LONG, TEXT, WHOLE_BLOCKS, check_text, leave, with_store
@@ -274,6 +274,7 @@ def test_a_master_may_come_later(master: Master) -> None:
 
 
 @needs_mooncake
+@needs_fork
 def test_a_forked_child_leaves_the_store_alone(master: Master) -> None:
     with with_store(master.store(segment_bytes=SEGMENT)) as cache:
         leave(cache)

@@ -114,8 +114,18 @@ def test_a_library_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> N
     result = run(ask, PAGEDKV_LIBRARY=str(tmp_path / "gone.so"))
     sentence = "LibraryNotFoundError: cannot open libpagedkv: name it with PAGEDKV_LIBRARY"
     assert re.search(rf"{sentence}.*gone\.so", result.stderr)
-    libm = "libm.so.6"
-    assert f"{libm} is not libpagedkv" in run(ask, PAGEDKV_LIBRARY=libm).stderr
+    other = "kernel32.dll" if helpers.ON_WINDOWS else "libm.so.6"
+    assert f"{other} is not libpagedkv" in run(ask, PAGEDKV_LIBRARY=other).stderr
+
+
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [("linux", "libpagedkv.so.1"), ("darwin", "libpagedkv.1.dylib"), ("win32", "pagedkv.dll")],
+)
+def test_names_of_the_library(system: str, name: str) -> None:
+    from pagedkv._library import file_name
+
+    assert file_name("pagedkv", system) == name
 
 
 @pytest.mark.parametrize(

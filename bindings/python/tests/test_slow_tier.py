@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 import pytest
+from helpers import ON_WINDOWS
 
 import pagedkv
 
@@ -18,7 +19,7 @@ def config(directory: Any, **given: Any) -> pagedkv.CacheConfig:
 
 
 def mapped(directory: os.PathLike[str]) -> bool:
-    """Whether this process maps a file in the directory."""
+    """Whether this process maps a file in the directory, as Linux says it."""
     return str(directory) in pathlib.Path("/proc/self/maps").read_text()
 
 
@@ -29,8 +30,8 @@ def test_a_directory_is_a_text_or_a_path(tmp_path: pathlib.Path) -> None:
 
     for given in (str(tmp_path), f"{tmp_path}/", tmp_path, Path()):
         with pagedkv.Cache(config(given)):
-            assert mapped(tmp_path)
-        assert not mapped(tmp_path)  # it ended with the cache
+            assert ON_WINDOWS or mapped(tmp_path)
+        assert ON_WINDOWS or not mapped(tmp_path)  # it ended with the cache
     assert list(tmp_path.iterdir()) == []
     assert repr(pagedkv.CacheConfig(memory_directory="/d")) == "CacheConfig(memory_directory='/d')"
 
@@ -41,9 +42,10 @@ def test_a_plan_needs_no_directory() -> None:
 
 def test_a_directory_that_is_none(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    (tmp_path / "link").symlink_to(tmp_path)
-    for wrong in ("nowhere", "file", "link"):
-        with pytest.raises(pagedkv.SystemCallError, match=f"/{wrong}") as refused:
+    if not ON_WINDOWS:  # where only an administrator makes links
+        (tmp_path / "link").symlink_to(tmp_path)
+    for wrong in ("nowhere", "file") if ON_WINDOWS else ("nowhere", "file", "link"):
+        with pytest.raises(pagedkv.SystemCallError, match=rf"[/\\]{wrong}") as refused:
             pagedkv.Cache(config(tmp_path / wrong))
         assert refused.value.status == pagedkv.Status.IO
 
