@@ -1,9 +1,11 @@
 """Installs what the tests need into a virtual environment, and runs them.
 
-usage: run_tests.py [--checks] ENVIRONMENT LIBRARY [--gtest_output=xml:FILE] [pytest arguments]
+usage: run_tests.py [--checks|--windows] ENVIRONMENT LIBRARY [--gtest_output=xml:FILE]
+                    [pytest arguments]
 
 With --checks it runs only the tests that are marked as checks: linters, the wheel and pictures,
 whose packages are three times as large as those of all other tests. Without it, it runs the others.
+With --windows, LIBRARY is a DLL, and the tests run in Wine, with a Python that windows.py installs.
 meson asks for the results of single cases by --gtest_output.
 """
 
@@ -14,59 +16,81 @@ import subprocess
 import sys
 import venv
 
+import windows
+
 HERE = pathlib.Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "tests/requirements.txt"
 OF_CHECKS = HERE / "tests/requirements-checks.txt"
+# Each takes most of a minute in Wine, where Python needs seconds to start and sockets to close.
+SLOW_IN_WINE = (
+    "tests/test_events.py::test_a_crowd_is_killed_as_it_closes",
+    "tests/test_examples.py",
+    "tests/test_prefill_decode.py",
+)
 
 
-def install(environment, requirements):
-    """Installs each list of requirements once; a mark file records which list is installed."""
+def create(environment, packages):
+    """Makes a virtual environment with these packages."""
+    venv.create(environment, clear=True, with_pip=True)
+    command = [environment / "bin/python", "-m", "pip", "install", "--quiet"]
+    # Python compiles modules when it imports them.
+    command += ["--disable-pip-version-check", "--no-compile", *packages]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def install(environment, requirements, create):
+    """Calls create() once for each list of requirements; a mark file records which list is
+    installed."""
     lists = b"".join(file.read_bytes() for file in requirements)
     wanted = hashlib.sha256(lists + sys.version.encode()).hexdigest()
-    mark, python = environment / "installed", environment / "bin/python"
+    mark = environment / "installed"
     if mark.exists() and mark.read_text() == wanted:
-        return python
-    venv.create(environment, clear=True, with_pip=True)
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-compile"]  # Python compiles modules when it imports them
-    command += [word for file in requirements for word in ("-r", str(file))]
-    if subprocess.run(command, check=False).returncode != 0:
+        return
+    if not create(environment, [word for file in requirements for word in ("-r", str(file))]):
         sys.exit(
             "the tests of the Python binding need packages of the Python package index: pip could "
             "not install them (see above)"
         )
     mark.write_text(wanted)
-    return python
 
 
 def main():
-    words = sys.argv[1:]
-    checks = words[0] == "--checks"
-    if checks:
-        words.pop(0)
+    words, mode = sys.argv[1:], None
+    if words[0] in ("--checks", "--windows"):
+        mode = words.pop(0)
     environment, library = (pathlib.Path(word).resolve() for word in words[:2])
+    path = windows.path if mode == "--windows" else str
     arguments = []
     for word in words[2:]:
-        option, _, path = word.replace("--gtest_output=xml:", "--junitxml=").partition("=")
+        option, _, value = word.replace("--gtest_output=xml:", "--junitxml=").partition("=")
         results = option == "--junitxml"
-        arguments.append(f"{option}={pathlib.Path(path).resolve()}" if results else word)
-    python = install(environment, [REQUIREMENTS, OF_CHECKS] if checks else [REQUIREMENTS])
-    cache = f"cache_dir={environment / 'pytest'}"
+        arguments.append(f"{option}={path(pathlib.Path(value).resolve())}" if results else word)
+    if mode == "--windows":
+        if absent := windows.missing():
+            print(f"SKIPPED: {absent}")
+            sys.exit(77)
+        install(environment, [REQUIREMENTS], windows.create)
+        python, run = windows.python(environment), windows.run
+        arguments += [f"--deselect={name}" for name in SLOW_IN_WINE]
+    else:
+        install(environment, [REQUIREMENTS] + [OF_CHECKS] * (mode == "--checks"), create)
+        python, run = [environment / "bin/python"], subprocess.run
+    cache = f"cache_dir={path(environment / 'pytest')}"
     variables = os.environ | {
-        "PAGEDKV_LIBRARY": str(library),
-        "PYTHONPATH": str(HERE),
+        "PAGEDKV_LIBRARY": path(library),
+        "PYTHONPATH": path(HERE),
         # Otherwise a hundred processes would compile the package again, or write into the source
         # tree.
-        "PYTHONPYCACHEPREFIX": str(environment / "bytecode"),
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(environment / "hypothesis"),
+        "PYTHONPYCACHEPREFIX": path(environment / "bytecode"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": path(environment / "hypothesis"),
         # NumPy's threads would spin for half of the time of all tests while they wait for each
         # other.
         "OPENBLAS_NUM_THREADS": "1",
     }
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
-    marked = "checks" if checks else "not checks"
-    command = [str(python), "-m", "pytest", "-q", "-m", marked, "-o", cache, *arguments]
-    sys.exit(subprocess.run(command, check=False, cwd=HERE, env=variables).returncode)
+    marked = "checks" if mode == "--checks" else "not checks"
+    command = [*python, "-m", "pytest", "-q", "-m", marked, "-o", cache, *arguments]
+    sys.exit(run(command, cwd=HERE, env=variables).returncode)
 
 
 if __name__ == "__main__":

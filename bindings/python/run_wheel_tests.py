@@ -1,5 +1,6 @@
 """Installs a wheel into a fresh environment, and runs the tests of the package with it, in a folder
-that has nothing of the clone but the tests.
+that has nothing of the clone but the tests. A wheel for Windows runs in Wine, with a Python that
+windows.py installs.
 
 usage: run_wheel_tests.py WHEEL [pytest arguments]
 """
@@ -11,10 +12,20 @@ import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-# The files that the tests read: the description of the interface, the scenarios, and this folder's
-# README.
-READ = ("api", "scenarios", "python/tests", "python/examples", "python/README.md")
+import windows
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+# The files that the tests read: the interface and its description, the scenarios, and this folder's
+# README and settings.
+READ = (
+    "include/pagedkv",
+    "bindings/api",
+    "bindings/scenarios",
+    "bindings/python/tests",
+    "bindings/python/examples",
+    "bindings/python/README.md",
+    "bindings/python/pyproject.toml",
+)
 TESTS = (
     "test_arrays.py",
     "test_collectors.py",
@@ -33,7 +44,7 @@ NEEDED = ("hypothesis", "ml_dtypes", "pytest")
 def copy_tests(folder):
     """Copies what the tests read to the same places below the folder."""
     for name in READ:
-        source, target = HERE.parent / name, folder / name
+        source, target = TREE / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
@@ -48,18 +59,30 @@ def main():
         for name, value in os.environ.items()
         if not name.startswith("PAGEDKV") and name not in ("LD_LIBRARY_PATH", "PYTHONPATH")
     }
-    with tempfile.TemporaryDirectory() as directory:
+    # The server of Wine may still write when the tests have ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         folder = pathlib.Path(directory)
         copy_tests(folder)
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-        python = folder / "venv/bin/python"
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, pathlib.Path(wheel).resolve(), *NEEDED], check=True)
-        redis = next(folder.glob("venv/lib/python*/site-packages/pagedkv/libpagedkv-redis.so.1"))
-        environment["PAGEDKV_REDIS_LIBRARY"] = str(redis)
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
+        packages = [pathlib.Path(wheel).resolve(), *NEEDED]
+        if wheel.endswith("win_amd64.whl"):
+            if absent := windows.missing():
+                print(f"SKIPPED: {absent}")
+                sys.exit(77)
+            if not windows.create(folder / "windows", packages):
+                sys.exit("the packages for Windows could not be installed (see above)")
+            environment["WINEPREFIX"] = str(folder / "wine")
+            python, run = windows.python(folder / "windows"), windows.run
+        else:
+            subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+            python, run = [folder / "venv/bin/python"], subprocess.run
+            pip = [*python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip += ["--constraint", TREE / "bindings/python/tests/requirements.txt"]
+            subprocess.run([*pip, *packages], check=True)
+            name = "venv/lib/python*/site-packages/pagedkv/libpagedkv-redis.so.1"
+            environment["PAGEDKV_REDIS_LIBRARY"] = str(next(folder.glob(name)))
+        command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         command += [f"tests/{name}" for name in TESTS]
-        done = subprocess.run([*command, *arguments], cwd=folder / "python", env=environment)
+        done = run([*command, *arguments], cwd=folder / "bindings/python", env=environment)
     sys.exit(done.returncode)
 
 
