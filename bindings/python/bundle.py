@@ -1,13 +1,14 @@
-"""Puts the files of $PAGEDKV_BUNDLE (paths separated by colons) into the wheel: libpagedkv, other
-libraries, and texts such as licences. $PAGEDKV_MACHINE is the target machine, if it is not this
-one.
+"""Puts the files of $PAGEDKV_BUNDLE (paths separated as in $PATH) into the wheel: libpagedkv, other
+libraries, and texts such as licences. $PAGEDKV_PLATFORM is the platform in the wheel's name, such
+as win_amd64, if it is not this one.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
-import platform
+import re
+import sysconfig
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -15,18 +16,17 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class Bundle(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        named = [
-            pathlib.Path(path) for path in os.environ.get("PAGEDKV_BUNDLE", "").split(":") if path
-        ]
+        bundle = os.environ.get("PAGEDKV_BUNDLE", "").split(os.pathsep)
+        named = [pathlib.Path(path) for path in bundle if path]
         for path in named:
             if not path.is_file():
                 raise FileNotFoundError(f"PAGEDKV_BUNDLE: there is no file {path}")
             name = soname(path.name) if ".so" in path.name else path.name
             build_data["force_include"][str(path.resolve())] = f"pagedkv/{name}"
         if named:
-            machine = os.environ.get("PAGEDKV_MACHINE", platform.machine())
+            platform = os.environ.get("PAGEDKV_PLATFORM", sysconfig.get_platform())
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-linux_{machine}"
+            build_data["tag"] = "py3-none-" + re.sub("[-.]", "_", platform)
 
 
 def soname(file: str) -> str:

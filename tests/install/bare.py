@@ -52,7 +52,7 @@ C = {"minimal.c": "include/guide/first-program.md"}
 GO = {"main.go": "bindings/go/README.md"}
 DEBIAN_12 = ("bookworm",)
 BLOCKS = {
-    "python": Needs(("pagedkv-*_x86_64.whl",), PYTHON),
+    "python": Needs(("pagedkv-*linux*_x86_64.whl",), PYTHON),
     "python-source": Needs(("pagedkv-[0-9]*[0-9].tar.gz",), PYTHON),
     # Debian packages are for the release that they were built on.
     "c-debian": Needs(("libpagedkv*.deb",), C, DEBIAN_12),
