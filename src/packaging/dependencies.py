@@ -1,8 +1,12 @@
 """Makes DEPENDENCIES.md from dependencies.json, and a bill of materials (SPDX 2.3).
 
-usage: dependencies.py            writes DEPENDENCIES.md
-       dependencies.py --check    prints a diff and fails if that page is outdated
-       dependencies.py --spdx     prints the bill of materials
+usage: dependencies.py                       writes DEPENDENCIES.md
+       dependencies.py --check               prints a diff and fails if that page is outdated
+       dependencies.py --spdx [CONTENTS...]  prints the bill of materials
+
+A file CONTENTS has the name of a wheel with .txt at its end, and lists what is in it: lines of the
+name of a dependency, the exact version and the package URL, with tabs between them.
+src/packaging/wheel writes it.
 """
 
 import difflib
@@ -38,20 +42,35 @@ def identifier(name):
     return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.]+", "-", name)
 
 
-def package(entry):
+def ours(name):
+    return {
+        "name": name,
+        "SPDXID": identifier(name),
+        "versionInfo": version(),
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "licenseConcluded": "Apache-2.0",
+        "licenseDeclared": "Apache-2.0",
+        "copyrightText": "NOASSERTION",
+        "primaryPackagePurpose": "LIBRARY",
+    }
+
+
+def package(entry, exact=None, url=None):
+    """A dependency, or one exact version of it."""
+    urls = [prefix + name for kind, prefix in PURLS.items() for name in entry.get(kind, [])]
     references = [
         {
             "referenceCategory": "PACKAGE-MANAGER",
             "referenceType": "purl",
-            "referenceLocator": prefix + name,
+            "referenceLocator": locator,
         }
-        for kind, prefix in PURLS.items()
-        for name in entry.get(kind, [])
+        for locator in ([url] if exact else urls)
     ]
     return {
         "name": entry["name"],
-        "SPDXID": identifier(entry["name"]),
-        "versionInfo": entry["version"],
+        "SPDXID": identifier(" ".join([entry["name"], *([exact] if exact else [])])),
+        "versionInfo": exact or entry["version"],
         "downloadLocation": "NOASSERTION",
         "filesAnalyzed": False,
         "licenseConcluded": "NOASSERTION",
@@ -62,30 +81,36 @@ def package(entry):
     }
 
 
+def relation(first, kind, second):
+    return {"spdxElementId": first, "relationshipType": kind, "relatedSpdxElement": second}
+
+
 def relationship(entry):
     kind, ours_first = RELATIONS[entry["use"]]
     ends = ["SPDXRef-pagedkv", identifier(entry["name"])]
     first, second = ends if ours_first else reversed(ends)
     optional = {"comment": "optional"} if entry.get("optional") else {}
-    return {
-        "spdxElementId": first,
-        "relationshipType": kind,
-        "relatedSpdxElement": second,
-    } | optional
+    return relation(first, kind, second) | optional
 
 
-def spdx(listed):
-    ours = {
-        "name": "pagedkv",
-        "SPDXID": "SPDXRef-pagedkv",
-        "versionInfo": version(),
-        "downloadLocation": "NOASSERTION",
-        "filesAnalyzed": False,
-        "licenseConcluded": "Apache-2.0",
-        "licenseDeclared": "Apache-2.0",
-        "copyrightText": "NOASSERTION",
-        "primaryPackagePurpose": "LIBRARY",
-    }
+def wheels(listed, files):
+    """Each wheel, what is in them, and the relationships of both."""
+    entries = {entry["name"]: entry for entry in listed["dependencies"]}
+    packages, relations = {}, []
+    for file in files:
+        wheel = ours(file.stem)
+        packages[wheel["SPDXID"]] = wheel
+        relations.append(relation(wheel["SPDXID"], "GENERATED_FROM", "SPDXRef-pagedkv"))
+        for line in file.read_text().splitlines():
+            name, exact, url = line.split("\t")
+            part = package(entries[name], exact, url)
+            packages[part["SPDXID"]] = part
+            relations.append(relation(wheel["SPDXID"], "CONTAINS", part["SPDXID"]))
+    return list(packages.values()), relations
+
+
+def spdx(listed, files):
+    of_wheels, relations_of_wheels = wheels(listed, files)
     document = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
@@ -97,14 +122,11 @@ def spdx(listed):
             "creators": ["Tool: dependencies.py"],
         },
         "documentDescribes": ["SPDXRef-pagedkv"],
-        "packages": [ours, *map(package, listed["dependencies"])],
+        "packages": [ours("pagedkv"), *map(package, listed["dependencies"]), *of_wheels],
         "relationships": [
-            {
-                "spdxElementId": "SPDXRef-DOCUMENT",
-                "relationshipType": "DESCRIBES",
-                "relatedSpdxElement": "SPDXRef-pagedkv",
-            },
+            relation("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-pagedkv"),
             *map(relationship, listed["dependencies"]),
+            *relations_of_wheels,
         ],
     }
     return json.dumps(document, indent=1) + "\n"
@@ -138,9 +160,9 @@ def table(listed):
 
 def main():
     listed = json.loads((HERE / "dependencies.json").read_text())
-    page, made, bill = HERE / "DEPENDENCIES.md", table(listed), spdx(listed)
-    if sys.argv[1:] == ["--spdx"]:
-        print(bill, end="")
+    page, made = HERE / "DEPENDENCIES.md", table(listed)
+    if sys.argv[1:2] == ["--spdx"]:
+        print(spdx(listed, map(pathlib.Path, sys.argv[2:])), end="")
     elif sys.argv[1:] == []:
         page.write_text(made)
     elif sys.argv[1:] != ["--check"]:

@@ -18,6 +18,7 @@ import tempfile
 from install import run, run_main
 
 SCRIPT = "src/packaging/release"
+DEPENDENCIES = "src/packaging/dependencies.py"
 PARTS = "source,sbom,notes,go"
 
 
@@ -63,6 +64,28 @@ def check_bill(bill, version):
         assert ends <= known, f"not in the document: {ends - known}"
 
 
+def check_wheels(tree, directory):
+    """The bill of materials has the exact versions that are inside wheels."""
+    files = []
+    for wheel, exact in (("a-1.0.0-linux_x86_64", "1.0.18-1+deb12u1"), ("a-1.0.0-win_amd64", "2")):
+        files.append(directory / f"{wheel}.whl.txt")
+        files[-1].write_text(f"libsodium\t{exact}\tpkg:deb/debian/libsodium@{exact}\n")
+    bill = json.loads(run(sys.executable, "-B", tree / DEPENDENCIES, "--spdx", *files))
+    check_bill(bill, next(p["versionInfo"] for p in bill["packages"] if p["name"] == "pagedkv"))
+    names = {package["SPDXID"]: package["name"] for package in bill["packages"]}
+    versions = {package["SPDXID"]: package["versionInfo"] for package in bill["packages"]}
+    contained = {
+        (names[relation["spdxElementId"]], names[end], versions[end])
+        for relation in bill["relationships"]
+        if relation["relationshipType"] == "CONTAINS"
+        for end in [relation["relatedSpdxElement"]]
+    }
+    assert contained == {
+        ("a-1.0.0-linux_x86_64.whl", "libsodium", "1.0.18-1+deb12u1"),
+        ("a-1.0.0-win_amd64.whl", "libsodium", "2"),
+    }, contained
+
+
 def main():
     tree = pathlib.Path(sys.argv[1])
     if not shutil.which("git") or not (tree / ".git").exists():
@@ -96,6 +119,7 @@ def main():
             assert "not in the document" in str(error), error
         else:
             sys.exit("a package that is missing in the bill of materials is not noticed")
+        check_wheels(tree, directory)
         sections = re.findall(r"^## .*$", files[f"{name}-notes.md"].decode(), re.M)
         assert len(sections) == 1 and sections[0].startswith(f"## {version}"), sections
 
