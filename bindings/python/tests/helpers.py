@@ -20,7 +20,6 @@ import pytest
 import pagedkv
 
 ON_WINDOWS = sys.platform == "win32"
-needs_keys = pytest.mark.skipif(ON_WINDOWS, reason="the library for Windows has no keys")
 needs_fork = pytest.mark.skipif(ON_WINDOWS, reason="Windows has no fork()")
 
 

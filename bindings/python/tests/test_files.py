@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scenarios
-from helpers import ON_WINDOWS, needs_keys
+from helpers import ON_WINDOWS
 
 import pagedkv
 
@@ -38,7 +38,6 @@ def same(a: pagedkv.Session, b: pagedkv.Session) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-@needs_keys
 def test_a_file_with_a_key(tmp_path: pathlib.Path) -> None:
     with make() as cache, make(block_size=32, blocks=8) as other:
         session = cache.open_session()

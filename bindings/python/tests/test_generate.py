@@ -10,7 +10,7 @@ import pathlib
 import sys
 
 import pytest
-from helpers import ON_WINDOWS, output
+from helpers import output
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DATA = ROOT.parents[1] / "bench/data"
@@ -20,8 +20,6 @@ PROMPTS = [
     "KING HENRY:\nNow ",
     "Zoë — naïve",
 ]
-if ON_WINDOWS:  # where a program in C gets its words in the code page of the system
-    PROMPTS.pop()
 
 
 def generate(tmp_path: pathlib.Path, *options: str) -> tuple[list[list[int]], str]:

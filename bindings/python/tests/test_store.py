@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers import MemoryStore, SlowStore, needs_keys, output, small
+from helpers import MemoryStore, SlowStore, output, small
 from test_files import extend, make, same
 
 import pagedkv
@@ -87,7 +87,6 @@ def test_a_suspended_session_gets_its_text_back(store: Any) -> None:
         assert session.resume() == (WHOLE_BLOCKS, len(TEXT))
 
 
-@needs_keys
 @pytest.mark.parametrize(
     "other",
     [{"fingerprint": b"two"}, {"secret_key": bytes(16)}, {}],
@@ -111,7 +110,6 @@ def test_salts_reach_the_store() -> None:
         assert cache.wait_prefetched(TEXT, b"salt", timeout_ms=LONG) == WHOLE_BLOCKS
 
 
-@needs_keys
 def test_changed_files_are_misses(tmp_path: pathlib.Path) -> None:
     with with_store(pagedkv.DirectoryStore(tmp_path, durable=True), secret_key=bytes(16)) as cache:
         leave(cache)
