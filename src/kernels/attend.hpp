@@ -7,22 +7,23 @@
 
 namespace pkv::kernels {
 
-template <class Isa>
+// `Direct` is Isa, or one that reads memory in another way.
+template <class Isa, class Direct = Isa>
 void attend(const AttendTask& task) {
   Scratch scratch(task.scratch);
   if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
-    AttendDirect<Isa>(task, scratch).run();
+    AttendDirect<Direct>(task, scratch).run();
   else
     AttendMatmul<Isa>(task, scratch).run();
 }
 
 // Returns the bytes that AttendTask::scratch needs. They depend only on the task's dtypes, dims,
 // heads, heads_per_kv_head and queries.
-template <class Isa>
+template <class Isa, class Direct = Isa>
 size_t attend_scratch_bytes(const AttendTask& task) {
   Scratch scratch(nullptr);
   if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
-    AttendDirect<Isa>(task, scratch);
+    AttendDirect<Direct>(task, scratch);
   else
     AttendMatmul<Isa>(task, scratch);
   return scratch.used();

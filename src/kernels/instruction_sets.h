@@ -13,10 +13,8 @@ extern const Table avx2_table;
 extern const Table avx512_table;
 extern const Table avx512_vnni_table;
 extern const Table avx512_bf16_table;
+extern const Table zen5_table;
 extern const Table amx_table;
-
-// Whether the CPU has AVX-VNNI. clang 18 cannot ask for that by name.
-bool has_avx_vnni();
 #elif defined(__aarch64__)
 extern const Table neon_table;
 extern const Table neon_dot_table;

@@ -34,12 +34,21 @@ using TilePointers = const unsigned char* const*;
 template <class Isa>
 concept PrefetchesNear = requires { Isa::prefetch_distance; };
 
-// Prefetches into the L2 cache. The L1 cache can wait for only a few lines at a time, and loads
-// stall when it waits for that many; moving a line from L2 to L1 costs little in comparison.
+// An instruction set whose CPUs can wait for many lines in the L1 cache. With the most rows of a
+// register tile, lines this many bytes further on are prefetched into the L2 cache, too.
 template <class Isa>
+concept PrefetchesIntoBoth = requires { Isa::second_distance; };
+
+// Prefetches lines. On most CPUs the L1 cache can wait for only a few at a time, and loads stall
+// when it waits for that many; moving a line from L2 to L1 costs little in comparison.
+template <class Isa, unsigned rows = 1>
 static inline void prefetch_lines(const unsigned char* from, unsigned bytes) {
-  constexpr int locality = PrefetchesNear<Isa> ? 3 : 2;
-  for (unsigned line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, locality);
+  constexpr int locality = PrefetchesNear<Isa> || PrefetchesIntoBoth<Isa> ? 3 : 2;
+  for (unsigned line = 0; line < bytes; line += 64) {
+    __builtin_prefetch(from + line, 0, locality);
+    if constexpr (PrefetchesIntoBoth<Isa>)
+      if (rows == Isa::direct_rows) __builtin_prefetch(from + line + Isa::second_distance, 0, 2);
+  }
 }
 
 // Pairs of dims of K for 16 tokens. Most dtypes load one pair at a time.
@@ -126,7 +135,7 @@ struct FloatKeyTile {
     }
 
     for (size_t d = 0; d < dims; d += 2 * Pairs::pairs, tile += bytes, next += bytes) {
-      prefetch_lines<Isa>(next, bytes);
+      prefetch_lines<Isa, rows>(next, bytes);
       const Pairs k(tile);
       PKV_UNROLL
       for (unsigned i = 0; i < Pairs::pairs; i++) {

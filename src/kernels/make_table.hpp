@@ -10,12 +10,12 @@
 
 namespace pkv::kernels {
 
-template <class Isa>
+template <class Isa, class Direct = Isa>
 constexpr Table make_table(pkv_isa isa) {
   return {isa,
           prepare<Isa>,
-          attend_scratch_bytes<Isa>,
-          attend<Isa>,
+          attend_scratch_bytes<Isa, Direct>,
+          attend<Isa, Direct>,
           finish<Isa>,
           score_blocks<Isa>,
           weigh_scratch_bytes<Isa>,

@@ -48,6 +48,17 @@ bool has_tiles_of_bf16() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0 && (d & amx_tile) != 0;
 }
 
+// Zen 5 has AVX-VNNI, Zen 4 lacks it. clang 18 cannot ask for that by name. The answer is kept,
+// because cpuid traps in a virtual machine.
+bool is_zen5() {
+  static const bool has_avx_vnni = [] {
+    unsigned a, b, c, d;
+    constexpr unsigned avx_vnni = 1u << 4;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx_vnni) != 0;
+  }();
+  return has_avx512_bf16() && has_fast_bf16_dot() && has_avx_vnni;
+}
+
 enum class Amx { unknown, none, refused, usable };
 
 Amx ask_for_amx() {
@@ -55,8 +66,7 @@ Amx ask_for_amx() {
   return os::permit_tiles() ? Amx::usable : Amx::refused;
 }
 
-// The answer is kept, because cpuid traps in a virtual machine. Two threads that ask at once get
-// the same answer.
+// Two threads that ask at once get the same answer.
 std::atomic<Amx> amx_answer{Amx::unknown};
 
 Amx amx() {
@@ -85,6 +95,7 @@ bool has_neon_bf16() {
 constexpr Candidate candidates[] = {
 #if defined(__x86_64__)
     {&amx_table, has_amx, always},
+    {&zen5_table, is_zen5, always},
     {&avx512_bf16_table, has_avx512_bf16, has_fast_bf16_dot},
     {&avx512_vnni_table, has_avx512_vnni, always},
     {&avx512_table, has_avx512, always},
@@ -107,17 +118,6 @@ const Table* find(pkv_isa isa) {
 }
 
 }  // namespace
-
-#if defined(__x86_64__)
-bool has_avx_vnni() {
-  static const bool found = [] {
-    unsigned a, b, c, d;
-    constexpr unsigned avx_vnni = 1u << 4;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx_vnni) != 0;
-  }();
-  return found;
-}
-#endif
 
 const char* isa_name(pkv_isa isa) {
   switch (isa) {

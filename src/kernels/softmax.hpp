@@ -140,7 +140,7 @@ void absorb(ScoreRow* scores, RowState first, uint32_t value_dim, TilePointers n
     float* const sums = first.sums + r * tile_tokens;
     PKV_UNROLL
     for (unsigned i = 0; i < tiles; i++) {
-      if constexpr (!PrefetchesNear<Isa>) prefetch_lines<Isa>(next[i] + r * 256, 256);
+      if constexpr (!PrefetchesNear<Isa>) prefetch_lines<Isa, rows>(next[i] + r * 256, 256);
       for (unsigned n = 0; n < vectors; n++) {
         float* const score = scores[i * rows + r] + n * F::size;
         const F weight = weight_of<Isa>(F::load_aligned(score) - shift);

@@ -133,7 +133,7 @@ struct FloatValueTile {
     // Not unrolled: g++ 12 would keep a vector of each weight in memory for all dims.
     for (uint32_t t = 0; t < tile_tokens; t += 2, next += 2 * line_bytes) {
       // Prefetches a few lines at a time, so that they arrive while this tile is multiplied.
-      prefetch_lines<Isa>(next, 2 * line_bytes);
+      prefetch_lines<Isa, rows>(next, 2 * line_bytes);
       const Pair<vectors> v(tile, dim, t, d);
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) v.add(weights[r], t, sum[r]);

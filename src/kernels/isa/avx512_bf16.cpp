@@ -30,5 +30,6 @@ using Avx512Bf16 = Avx512DotBf16<Base, Bf16Instructions>;
 }  // namespace
 
 constexpr Table avx512_bf16_table = make_table<Avx512Bf16>(PKV_ISA_AVX512_BF16);
+constexpr Table zen5_table = make_table<Avx512Bf16, ForZen5<Avx512Bf16>>(PKV_ISA_AVX512_BF16);
 
 }  // namespace pkv::kernels

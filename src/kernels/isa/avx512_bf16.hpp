@@ -16,18 +16,27 @@ template <class Base, class DotProduct>
 struct Avx512DotBf16 : Base {
   using Dot = DotProduct;
 
-  // Zen 4's own prefetcher is fast enough for 16 bits, and prefetches only disturb it. Zen 5, which
-  // has AVX-VNNI, reads twice as much per ns and needs them. The numbers are measured
-  // (bench/NOTEBOOK.md).
+  // Zen 4's own prefetcher is fast enough for 16 bits, and prefetches only disturb it. The numbers,
+  // here and below, are measured (bench/NOTEBOOK.md).
   static int lead_in_order(pkv_dtype dtype, uint32_t rows, uint32_t dim) {
-    const bool floats = dtype == PKV_F32 || dtype == PKV_F16 || dtype == PKV_BF16;
-    if (rows == 1 && dim > 128) return -1;  // the sums of 128 dims fill the registers
-    if (has_avx_vnni()) {
-      if (rows == 1) return floats ? 4096 : 8192;
-      return dtype == PKV_F16 || dtype == PKV_BF16 || is_fp8(dtype) ? 8192 : -1;
-    }
-    if (rows > 1 || !floats) return -1;
+    if (rows > 1 || dim > most_dims_in_order || !is_float(dtype)) return -1;
     return dtype == PKV_F32 ? 2048 : 0;
+  }
+
+ protected:
+  static constexpr uint32_t most_dims_in_order = 128;  // Sums of so many fill the registers.
+  static bool is_float(pkv_dtype dtype) {
+    return dtype == PKV_F32 || dtype == PKV_F16 || dtype == PKV_BF16;
+  }
+};
+
+// Zen 5 reads memory twice as fast as Zen 4, and needs prefetches for that.
+template <class Base>
+struct ForZen5 : Base {
+  static constexpr unsigned second_distance = 4096;
+  static int lead_in_order(pkv_dtype dtype, uint32_t rows, uint32_t dim) {
+    if (rows == 1) return dim > Base::most_dims_in_order ? -1 : Base::is_float(dtype) ? 4096 : 8192;
+    return dtype == PKV_F16 || dtype == PKV_BF16 || is_fp8(dtype) ? 8192 : -1;
   }
 };
 
@@ -103,7 +112,7 @@ struct Avx512PairScores {
     for (unsigned r = 0; r < rows; r++) high[0][r] = high[1][r] = low[r] = _mm512_setzero_ps();
 
     for (uint32_t i = 0; i < pairs; i += 2, tile += bytes, next += bytes) {
-      prefetch_lines<Isa>(next, bytes);
+      prefetch_lines<Isa, rows>(next, bytes);
       __m512i k[2];
       load_dim_pairs<Isa, dtype>(tile, k);
       PKV_UNROLL
