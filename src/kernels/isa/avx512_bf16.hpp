@@ -24,7 +24,7 @@ struct Avx512DotBf16 : Base {
   }
 
  protected:
-  static constexpr uint32_t most_dims_in_order = 128;  // Sums of so many fill the registers.
+  static constexpr uint32_t most_dims_in_order = 128;  // Their sums fill the registers.
   static bool is_float(pkv_dtype dtype) {
     return dtype == PKV_F32 || dtype == PKV_F16 || dtype == PKV_BF16;
   }
