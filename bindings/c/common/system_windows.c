@@ -73,7 +73,7 @@ void prepare_output(void) {
 }
 
 int read_byte(void) {
-  static char bytes[6]; /* of one letter, or of two units that are none together */
+  static char bytes[6]; /* of one letter, or of two units that form none */
   static int count, next;
   const HANDLE console = GetStdHandle(STD_INPUT_HANDLE);
   DWORD mode;
