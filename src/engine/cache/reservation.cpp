@@ -71,7 +71,7 @@ bool yield_pin(Cache& cache, size_t lacking, std::span<const uint64_t> counts, u
   prefix::Index* const index = cache.prefix();
   if (index == nullptr) return false;
   const uint64_t have = cache.groups()[lacking]->pool.free_count() + cache.evictable(lacking);
-  if (counts[lacking] + watermark > have + index->figures().pinned || !index->yield_pin())
+  if (counts[lacking] + watermark > have + index->figures().pinned || !index->yield_pins(1))
     return false;
   cache.log_yielded_pin();
   return true;

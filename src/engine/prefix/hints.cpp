@@ -77,11 +77,14 @@ bool Hints::unpin(std::string_view salt, Tokens text) noexcept {
   return true;
 }
 
-bool Hints::yield_pin() noexcept {
+bool Hints::yield_pins(uint64_t blocks) noexcept {
   if (data_.pins.empty()) return false;
-  Node& node = *data_.pins.begin()->second;
-  data_.spaces.count(space_of(node), &Figures::yielded, 1);
-  end(node);
+  const uint64_t before = pinned_;
+  do {
+    Node& node = *data_.pins.begin()->second;
+    data_.spaces.count(space_of(node), &Figures::yielded, 1);
+    end(node);
+  } while (!data_.pins.empty() && before - pinned_ < blocks);
   return true;
 }
 

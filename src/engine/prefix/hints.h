@@ -22,7 +22,7 @@ class Hints {
   // See the functions of Index with these names.
   Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
   bool unpin(std::string_view salt, Tokens text) noexcept;
-  bool yield_pin() noexcept;
+  bool yield_pins(uint64_t blocks) noexcept;
   uint32_t retain(std::string_view salt, Tokens text, const Range& range);
   // Ends the pins and retentions whose time is over.
   void expire() noexcept {

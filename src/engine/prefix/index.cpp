@@ -273,9 +273,9 @@ bool Index::unpin(std::string_view salt, Tokens text) noexcept {
   return hints_.unpin(salt, text);
 }
 
-bool Index::yield_pin() noexcept {
+bool Index::yield_pins(uint64_t blocks) noexcept {
   const std::lock_guard lock(mutex_);
-  return hints_.yield_pin();
+  return hints_.yield_pins(blocks);
 }
 
 uint32_t Index::retain(std::string_view salt, Tokens text, const Range& range) {

@@ -133,9 +133,9 @@ class Index {
   Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
   // Ends the pin of exactly this text, which has whole blocks. Returns false if there is none.
   bool unpin(std::string_view salt, Tokens text) noexcept;
-  // Ends the pin that ends soonest, for a step that would fail without its blocks, and counts it.
-  // Returns false if there is none.
-  bool yield_pin() noexcept;
+  // Ends pins for a step that would fail without their blocks, and counts them: those that end
+  // soonest, until `blocks` fewer are pinned, but at least one. Returns false if there is none.
+  bool yield_pins(uint64_t blocks) noexcept;
   // Sets the retention of the cached blocks of a text that are in a range: to more or less than
   // they have or, for a duration, to more. Returns where the cached part of the range ends; at or
   // before its beginning, nothing of it is cached. Throws bad_alloc.

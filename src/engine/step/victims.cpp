@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/status.h"
 #include "engine/cache/reservation.h"
 #include "engine/step/needs.h"
@@ -184,25 +185,9 @@ bool holds_blocks(const Session& session) {
   return false;
 }
 
-// Ends a pin as a step would. Returns false if there is none, or if all of them do not keep enough.
-bool yield_pin(const Cache& cache, uint64_t blocks_short) {
-  prefix::Index* const index = cache.prefix();
-  if (index == nullptr || blocks_short > index->figures().pinned * cache.groups().size() ||
-      !index->yield_pin())
-    return false;
-  cache.log_yielded_pin();
-  return true;
-}
-
-}  // namespace
-
-std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
-                                   std::span<const uint32_t> new_tokens) {
-  const size_t step_sessions = new_tokens.size();
-  for (size_t i = 0; i < step_sessions; i++)
-    for_entry(i, [&] { sessions[i]->check_ready("choose_victims"); });
-
-  // The sessions in the order of preference, so that the next victim is the last one.
+// The sessions that the caller may suspend, in the order of preference, so that the next victim is
+// the last one.
+std::vector<size_t> candidates_among(std::span<Session* const> sessions, size_t step_sessions) {
   std::vector<size_t> candidates(sessions.size());
   std::iota(candidates.begin(), candidates.end(), size_t{0});
   std::erase_if(candidates, [&](size_t i) {
@@ -213,39 +198,95 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
       return sessions[a]->priority() > sessions[b]->priority();
     return sessions[a]->open_order() < sessions[b]->open_order();
   });
+  return candidates;
+}
 
-  Forecast forecast(cache);
-  for (size_t i = 0; i < step_sessions; i++) forecast.expire(*sessions[i], new_tokens[i]);
-  std::vector<size_t> victims;
-  std::vector<bool> suspended(sessions.size());
-  std::optional<Needs> needs;  // added up again only where a victim changes those of others
-  for (;;) {
-    if (!needs) {
-      needs.emplace(cache, step_sessions, "choose_victims", &forecast.suspended());
-      for (size_t i = 0; i < step_sessions; i++)
-        for_entry(i, [&] { needs->add(*sessions[i], suspended[i] ? 0 : new_tokens[i]); });
-      needs->skip_last_copies();
+// A step without the victims chosen so far.
+class Plan {
+ public:
+  Plan(const Cache& cache, std::span<Session* const> sessions, std::span<const uint32_t> new_tokens)
+      : cache_(cache),
+        sessions_(sessions),
+        new_tokens_(new_tokens),
+        forecast_(cache),
+        suspended_(sessions.size()) {
+    for (size_t i = 0; i < new_tokens.size(); i++) forecast_.expire(*sessions[i], new_tokens[i]);
+    add_needs();
+  }
+
+  bool fits() const { return forecast_.fits(*needs_); }
+  pkv_error_details shortage() const { return forecast_.shortage(*needs_); }
+  const std::vector<size_t>& victims() const { return victims_; }
+
+  // Suspends candidates, the last one first, until the step fits or only one is left.
+  void suspend(std::span<const size_t> candidates) {
+    while (!fits() && candidates.size() > 1) {
+      suspend(candidates.back());
+      candidates = candidates.first(candidates.size() - 1);
     }
-    if (forecast.fits(*needs)) return victims;
-    if (candidates.size() <= 1) {
-      if (yield_pin(cache, forecast.shortage(*needs).blocks_short))
-        return choose_victims(cache, sessions, new_tokens);
-      fail(forecast.shortage(*needs),
-           "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
-           victims.size());
-    }
-    const size_t victim = candidates.back();
+  }
+
+ private:
+  void add_needs() {
+    needs_.emplace(cache_, new_tokens_.size(), "choose_victims", &forecast_.suspended());
+    for (size_t i = 0; i < new_tokens_.size(); i++)
+      for_entry(i, [&] { needs_->add(*sessions_[i], suspended_[i] ? 0 : new_tokens_[i]); });
+    needs_->skip_last_copies();
+  }
+
+  void suspend(size_t victim) {
+    const bool in_step = victim < new_tokens_.size();
     bool needs_changed = false;
-    forecast.suspend(*sessions[victim], victim < step_sessions, [&](size_t group, uint32_t id) {
-      needs_changed = needs_changed || needs->writes_to_shared(group, id);
+    forecast_.suspend(*sessions_[victim], in_step, [&](size_t group, uint32_t id) {
+      needs_changed = needs_changed || needs_->writes_to_shared(group, id);
     });
+    victims_.push_back(victim);
+    suspended_[victim] = true;
+    // Needs are added up again only where a victim changes those of others.
     if (needs_changed)
-      needs.reset();
-    else if (victim < step_sessions)
-      needs->remove(victim);
-    victims.push_back(victim);
-    suspended[victim] = true;
-    candidates.pop_back();
+      add_needs();
+    else if (in_step)
+      needs_->remove(victim);
+  }
+
+  const Cache& cache_;
+  const std::span<Session* const> sessions_;
+  const std::span<const uint32_t> new_tokens_;
+  Forecast forecast_;
+  std::optional<Needs> needs_;
+  std::vector<size_t> victims_;
+  std::vector<bool> suspended_;
+};
+
+// Ends pins as a step would, for a plan in which all victims are suspended. A pin keeps one block
+// of each group at most where it ends, so no more end than the plan needs. Returns false if there
+// are none, or if all of them do not keep enough.
+bool yield_pins(const Cache& cache, uint64_t blocks_short) {
+  prefix::Index* const index = cache.prefix();
+  if (index == nullptr) return false;
+  const uint64_t groups = cache.groups().size();
+  if (blocks_short > index->figures().pinned * groups ||
+      !index->yield_pins(ceil_div(blocks_short, groups)))
+    return false;
+  cache.log_yielded_pin();
+  return true;
+}
+
+}  // namespace
+
+std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
+                                   std::span<const uint32_t> new_tokens) {
+  for (size_t i = 0; i < new_tokens.size(); i++)
+    for_entry(i, [&] { sessions[i]->check_ready("choose_victims"); });
+  const std::vector<size_t> candidates = candidates_among(sessions, new_tokens.size());
+  for (;;) {
+    Plan plan(cache, sessions, new_tokens);
+    plan.suspend(candidates);
+    if (plan.fits()) return plan.victims();
+    if (yield_pins(cache, plan.shortage().blocks_short)) continue;
+    fail(plan.shortage(),
+         "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
+         plan.victims().size());
   }
 }
 
