@@ -40,6 +40,7 @@ from ..hints import NO_HINTS, read_request
 from ..store import DirectoryStore, RedisStore
 from . import BACKEND
 from .block_store import BlockStore, Bytes, block_names, block_of
+from .lost_blocks import Computed, LostBlocks
 
 logger = init_logger("vllm.pagedkv")
 
@@ -56,6 +57,8 @@ class Transfers(KVConnectorMetadata):
 
     loads: list[Transfer] = dataclasses.field(default_factory=list)
     saves: Transfer = dataclasses.field(default_factory=list)
+    computed: list[Computed] = dataclasses.field(default_factory=list)
+    finished: set[str] = dataclasses.field(default_factory=set)
 
 
 @dataclasses.dataclass
@@ -91,11 +94,13 @@ class PagedKVConnector(KVConnectorBase_V1):
         else:
             self._pages: list[Bytes] = []  # by layer: [blocks][bytes]
             self._errors: set[int] = set()
+            self._lost = LostBlocks(self._block_size)
             self._queue = _Queue(int(options.get("queue_bytes", QUEUE_BYTES)))
 
     @property
     def stats(self) -> dict[str, int]:
-        """Blocks: stored, known (before), found, corrupt, not stored; failures of the store."""
+        """Blocks: stored, known (before), found, corrupt, not stored, wrong (computed over blocks
+        that were lost, so not stored); failures of the store."""
         return dict(self._store.stats)
 
     # ---- The scheduler's part ----
@@ -119,38 +124,33 @@ class PagedKVConnector(KVConnectorBase_V1):
             tracked.stored = max(tracked.stored, tracked.cached + tracked.found)
 
     def build_connector_meta(self, scheduler_output: Any) -> Transfers:
-        transfers = Transfers()
-        for new in scheduler_output.scheduled_new_reqs:
-            self._schedule(
-                transfers, scheduler_output, new.req_id, new.num_computed_tokens, new.block_ids
-            )
-        cached = scheduler_output.scheduled_cached_reqs
-        for request_id, computed, blocks in zip(
-            cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
-        ):
-            if request_id in self._tracked and request_id in cached.resumed_req_ids:
-                self._tracked[request_id].blocks = []
-            self._schedule(transfers, scheduler_output, request_id, computed, blocks)
-        for request_id in scheduler_output.finished_req_ids:
+        transfers = Transfers(
+            computed=computed_in(scheduler_output), finished=set(scheduler_output.finished_req_ids)
+        )
+        for computed in transfers.computed:
+            self._schedule(transfers, computed)
+        for request_id in transfers.finished:
             self._tracked.pop(request_id, None)
         return transfers
 
-    def _schedule(
-        self, transfers: Transfers, output: Any, request_id: str, computed: int, blocks: Any
-    ) -> None:
+    def _schedule(self, transfers: Transfers, computed: Computed) -> None:
         """The blocks of a request that the step loads and completes."""
-        tracked = self._tracked.get(request_id)
+        tracked = self._tracked.get(computed.request_id)
         if tracked is None:
             return
-        tracked.blocks += blocks[0] if blocks else []
+        if computed.starts:
+            tracked.blocks = []
+        tracked.blocks += computed.new_blocks
         if tracked.found:
             first, end = tracked.cached, tracked.cached + tracked.found
             transfers.loads.append(
                 list(zip(tracked.names[first:end], tracked.blocks[first:end], strict=True))
             )
             tracked.found = 0
+        # vLLM computes blocks again that could not be loaded. They were not stored.
+        tracked.stored = min(tracked.stored, computed.first // self._block_size)
         # Speculative tokens in the step are not the request's yet.
-        known = min(computed + output.num_scheduled_tokens[request_id], tracked.request.num_tokens)
+        known = min(computed.end, tracked.request.num_tokens)
         complete = min(known // self._block_size, tracked.kept)
         if complete > tracked.stored:
             names = self._names(tracked, complete)
@@ -189,6 +189,7 @@ class PagedKVConnector(KVConnectorBase_V1):
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         for load in self._metadata().loads:
+            self._lost.difference_update(block for _, block in load)
             found = self._store.get([name for name, _ in load])
             for (_, block), memory in zip(load, found, strict=False):
                 for pages, part in zip(self._pages, self._parts(memory), strict=True):
@@ -201,9 +202,15 @@ class PagedKVConnector(KVConnectorBase_V1):
                     len(load),
                 )
             self._errors.update(lost)
+            self._lost.update(lost)
 
     def wait_for_save(self) -> None:
-        for name, block in self._metadata().saves:
+        metadata = self._metadata()
+        self._lost.follow(metadata.computed, metadata.finished)
+        for name, block in metadata.saves:
+            if block in self._lost:
+                self._store.stats["wrong"] += 1
+                continue
             if not self._queue.has_room(self._store.size):
                 self._store.stats["not stored"] += 1
                 continue
@@ -283,6 +290,29 @@ def first_dropped(request: Any) -> int:
         logger.warning("request %s: %s cannot be read", request.request_id, count)
     drops = (hint.first for hint in read.hints if hint.action == HintAction.DROP)
     return min(drops, default=sys.maxsize)
+
+
+def computed_in(output: Any) -> list[Computed]:
+    """What a step computes, in the order in which vLLM scheduled the requests: a request may use
+    blocks that those before it compute in the same step."""
+    started = {
+        new.req_id: (new.num_computed_tokens, new.block_ids, True)
+        for new in output.scheduled_new_reqs
+    }
+    cached = output.scheduled_cached_reqs
+    resumed = cached.resumed_req_ids
+    continued = {
+        request_id: (computed, blocks, request_id in resumed)
+        for request_id, computed, blocks in zip(
+            cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
+        )
+    }
+    every = started | continued
+    made = []
+    for request_id, count in output.num_scheduled_tokens.items():
+        first, blocks, starts = every[request_id]
+        made.append(Computed(request_id, first, first + count, blocks[0] if blocks else [], starts))
+    return made
 
 
 def _check(options: dict[str, Any], kv_cache_config: Any) -> None:
