@@ -3,6 +3,7 @@
 #include "../support/cache.h"
 #include "../support/hints.h"
 #include "../support/small_stack.h"
+#include "host.h"
 
 namespace cache_test::limits_test {
 namespace {
@@ -54,6 +55,35 @@ TEST(Limits, PinsThatYieldToAStep) {
     EXPECT_EQ(0u, victims);
     EXPECT_EQ(many - 10, figures(cache).yielded_pins) << "no more than the step needs";
     EXPECT_EQ(10u, figures(cache).pinned_blocks);
+  });
+}
+
+// Sequence i shares i blocks with each later one. Each block has one token; block 0 holds ones, and
+// block 1, the last one of each sequence, threes.
+TEST(Limits, LevelsOfSharedBlocks) {
+  on_small_stack([] {
+    constexpr uint32_t levels = pkv::test::sanitized ? 500 : 2'000;
+    HostMemory memory(model, PKV_LAYOUT_PLAIN, 1, 2);
+    KeysValues rows = rows_of(model, 2);
+    for (uint32_t d = 0; d < 16; d++)
+      for (const size_t row : {0, 1}) {
+        rows.k.set(row, 0, d, 0);
+        rows.v.set(row, 0, d, row == 0 ? 1 : 3);
+      }
+    const Compute compute = make_compute(1);
+    const int64_t slots[] = {0, 1};
+    const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
+    CHECK(pkv_kv_write_slots(compute, &memory.view, 2, slots, &k, &v));
+    std::vector<uint64_t> lengths(levels);
+    std::iota(lengths.begin(), lengths.end(), uint64_t{1});
+    std::vector<uint32_t> tables(size_t{levels} * levels), queries(levels, 1);
+    for (size_t i = 0; i < levels; i++) tables[i * levels + i] = 1;
+    const pkv_kv_sequences sequences = sequences_of(1, queries, lengths, tables);
+    Rows q(levels, 1, 16), out(levels, 1, 16);
+    const pkv_tensor query = q.tensor(), output = out.tensor();
+    CHECK(pkv_kv_attend(compute, &memory.view, &sequences, nullptr, &query, &output));
+    for (uint32_t i = 0; i < levels; i++)
+      ASSERT_NEAR(1 + 2.0 / (i + 1), out.get(i, 0, 0), 1e-4) << "sequence " << i;
   });
 }
 

@@ -47,7 +47,7 @@ WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings) 
   for (std::span<uint32_t> rest = decode_chunks; !rest.empty();) {
     const auto others = std::find_if(rest.begin(), rest.end(),
                                      [&](uint32_t i) { return head_of(i) != head_of(rest[0]); });
-    split_by_prefix(std::span(rest.begin(), others), 0, 0);
+    split_by_prefix(std::span(rest.begin(), others));
     rest = std::span(others, rest.end());
   }
   place_results();
@@ -96,34 +96,44 @@ uint64_t WorkSplit::common_tokens(std::span<const uint32_t> chunks, uint64_t com
   return common;
 }
 
-// Adds the splits of chunks whose sequences begin with the same blocks. Positions before `compared`
-// are known to be in the same blocks, and those before `covered` have splits already. Chunks whose
-// next block is the same form a group and get shared splits; then the function calls itself for the
-// rest of the group.
-void WorkSplit::split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, uint64_t covered) {
+// Adds the splits of chunks whose sequences may begin with the same blocks: first what all chunks
+// of a group share, then what smaller groups of them share after that.
+void WorkSplit::split_by_prefix(std::span<uint32_t> chunks) {
+  std::vector<SharingChunks> groups;  // the last one is next
+  add_groups({chunks, 0, 0}, groups);
+  while (!groups.empty()) {
+    SharingChunks group = groups.back();
+    groups.pop_back();
+    if (group.chunks.size() == 1) {
+      add_own_splits(group.chunks[0], group.covered);
+      continue;
+    }
+    group.compared = common_tokens(group.chunks, group.compared);
+    if (group.compared - group.covered >= min_shared_tokens) {
+      add_shared_splits(group.chunks, group.covered, group.compared);
+      group.covered = group.compared;
+    }
+    add_groups(group, groups);
+  }
+}
+
+// Cuts a group into those whose next block is the same, too. A chunk that shares none is alone.
+void WorkSplit::add_groups(const SharingChunks& group, std::vector<SharingChunks>& groups) const {
   // The block at position `compared`, or UINT64_MAX if it cannot be shared.
   const auto next_id = [&](uint32_t chunk) -> uint64_t {
-    if (compared >= shareable_tokens(chunk)) return UINT64_MAX;
+    if (group.compared >= shareable_tokens(chunk)) return UINT64_MAX;
     const kernels::KvView& kv = chunks_[chunk].reading->kv;
-    return kv.blocks[compared / kv.block_size];
+    return kv.blocks[group.compared / kv.block_size];
   };
+  const std::span<uint32_t> chunks = group.chunks;
   std::sort(chunks.begin(), chunks.end(), [&](uint32_t a, uint32_t b) {
     return std::pair(next_id(a), a) < std::pair(next_id(b), b);
   });
-
-  for (size_t first = 0, end; first < chunks.size(); first = end) {
-    const uint64_t id = next_id(chunks[first]);
-    end = first + 1;
-    while (id != UINT64_MAX && end < chunks.size() && next_id(chunks[end]) == id) end++;
-    const std::span<uint32_t> sharing = chunks.subspan(first, end - first);
-    if (sharing.size() == 1) {
-      add_own_splits(sharing[0], covered);
-      continue;
-    }
-    const uint64_t common = common_tokens(sharing, compared);
-    const bool worth_sharing = common - covered >= min_shared_tokens;
-    if (worth_sharing) add_shared_splits(sharing, covered, common);
-    split_by_prefix(sharing, common, worth_sharing ? common : covered);
+  for (size_t end = chunks.size(), first; end > 0; end = first) {
+    const uint64_t id = next_id(chunks[end - 1]);
+    first = end - 1;
+    while (id != UINT64_MAX && first > 0 && next_id(chunks[first - 1]) == id) first--;
+    groups.push_back({chunks.subspan(first, end - first), group.compared, group.covered});
   }
 }
 

@@ -56,8 +56,16 @@ class WorkSplit {
   size_t shared_floats() const { return shared_floats_; }
 
  private:
+  // Chunks whose sequences have the same blocks before position `compared`. Those before `covered`
+  // have splits already.
+  struct SharingChunks {
+    std::span<uint32_t> chunks;
+    uint64_t compared, covered;
+  };
+
   void add_chunks(const Reading& reading);
-  void split_by_prefix(std::span<uint32_t> chunks, uint64_t compared, uint64_t covered);
+  void split_by_prefix(std::span<uint32_t> chunks);
+  void add_groups(const SharingChunks& group, std::vector<SharingChunks>& groups) const;
   uint64_t shareable_tokens(uint32_t chunk) const;
   uint64_t common_tokens(std::span<const uint32_t> chunks, uint64_t compared) const;
   void add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);

@@ -1,0 +1,133 @@
+"""No function of the libraries calls itself, directly or through others: the depth of the stack
+must not depend on what a caller passes. The calls are read from the machine code, so functions
+count as they were compiled: a call that became a jump needs no stack. Taking the address of a
+function counts as a call, because callbacks are called by what takes them; calls through virtual
+functions are not seen. Functions of the standard library may call themselves: sorts and trees are
+as deep as the logarithm of their size.
+
+usage: recursion.py TREE OBJDUMP COMPILER... -- LIBRARY..."""
+
+import re
+import subprocess
+import sys
+
+import harness
+
+OBJDUMP, *COMPILER = sys.argv[2 : sys.argv.index("--")]
+LIBRARIES = sys.argv[sys.argv.index("--") + 1 :]
+FUNCTION = re.compile(r"[0-9a-f]+ <([^>]+)>:$")
+REFERENCE = re.compile(r"\s+[0-9a-f]+:\s+(\w+)\s.*<([^>+@]+)(?:@plt)?(?:\+0x[0-9a-f]+)?>$")
+JUMPS = re.compile(r"j|b(?!l)|[ct]bn?z")
+STANDARD = re.compile(r"_ZN?K?St")
+# A function, and why its depth is bounded.
+ALLOWED = {
+    "acquire_through_batch": "a session leases its batch, which is in no batch",
+}
+
+
+def calls(library):
+    """{function: {function it calls or jumps to: whether it calls it}}"""
+    command = [OBJDUMP, "-d", "--no-show-raw-insn", str(library)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    graph = {}
+    for line in text.splitlines():
+        if found := FUNCTION.match(line):
+            here = graph.setdefault(found[1].removesuffix(".cold"), {})
+            name = found[1].removesuffix(".cold")
+        elif found := REFERENCE.match(line):
+            target = found[2].removesuffix(".cold")
+            call = not JUMPS.match(found[1])
+            if call or target != name:
+                here[target] = here.get(target, False) or call
+    return graph
+
+
+def circles(graph):
+    """Returns the sets of functions that reach one another (Tarjan 1972), without recursion."""
+    index, low, stack, waiting, found = {}, {}, [], set(), []
+    for start in graph:
+        path = [] if start in index else [(start, iter(graph[start]))]
+        while path:
+            name, targets = path[-1]
+            if name not in index:
+                index[name] = low[name] = len(index)
+                stack.append(name)
+                waiting.add(name)
+            for target in targets:
+                if target in graph and target not in index:
+                    path.append((target, iter(graph[target])))
+                    break
+                if target in waiting:
+                    low[name] = min(low[name], index[target])
+            else:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[name])
+                if low[name] == index[name]:
+                    at = stack.index(name)
+                    found.append(set(stack[at:]))
+                    waiting -= found[-1]
+                    del stack[at:]
+    return found
+
+
+def check_library(library):
+    graph = calls(library)
+    if not graph:
+        return [f"{library} has no functions"]
+    found = []
+    for circle in circles(graph):
+        grows = any(
+            call and target in circle for name in circle for target, call in graph[name].items()
+        )
+        if not grows or all(STANDARD.match(name) for name in circle):
+            continue
+        if not any(allowed in name for name in circle for allowed in ALLOWED):
+            found.append(f"{library}: the stack grows with each call: {', '.join(sorted(circle))}")
+    return found
+
+
+def check(root):
+    sample = root / "sample.cpp"
+    if not sample.exists():
+        return [finding for library in LIBRARIES for finding in check_library(library)]
+    library = root / "sample.so"
+    command = [*COMPILER, "-std=c++20", "-O2", "-fPIC", "-shared", "-o", library, sample]
+    subprocess.run(command, check=True)
+    return check_library(library)
+
+
+NODE = "struct Node { Node* a; Node* b; void (*end)(Node*); }; extern int count;\n"
+SAMPLES = [
+    (
+        None,
+        NODE + "void loop(Node* n) { for (; n; n = n->a) count++; }\n"
+        "void tail(Node* n) { if (n) { count++; tail(n->a); } }\n"
+        "void both(Node* n) { loop(n); tail(n); }\n",
+    ),
+    (
+        None,
+        "#include <algorithm>\n#include <map>\n"
+        "void sort(int* a, int* b) { std::sort(a, b, [](int x, int y) { return x > y; }); }\n"
+        "void clear(std::map<int, int>& m) { m.clear(); }\n",
+    ),
+    ("walk", NODE + "void walk(Node* n) { if (!n) return; walk(n->a); count++; walk(n->b); }\n"),
+    (
+        "even",
+        NODE + "void odd(Node*);\n[[gnu::noinline]] void even(Node* n) { odd(n); count++; }\n"
+        "[[gnu::noinline]] void odd(Node* n) { if (n) even(n->a); }\n",
+    ),
+    (
+        "TreeD",  # the destructor
+        "#include <memory>\nstruct Tree { ~Tree(); std::unique_ptr<Tree> a, b; };\n"
+        "Tree::~Tree() = default;\n",
+    ),
+    (
+        "visit",
+        NODE + "void each(Node*, void (*)(Node*));\nextern int depth;\n"
+        "void visit(Node* n) { each(n, visit); depth++; }\n",
+    ),
+]
+
+if __name__ == "__main__":
+    harness.run(check, [(expected, {"sample.cpp": text}) for expected, text in SAMPLES])
