@@ -125,6 +125,26 @@ class SlowStore(MemoryStore):
         return super().get(keys)
 
 
+class LossyStore(MemoryStore):
+    """Loses blocks between look-up and read, or returns them corrupt, in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loses: set[int] = set()  # of all blocks that are read, in order
+        self.reads = 0
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        found: list[bytes | None] = []
+        for key in keys:
+            value = self.values.get(key)
+            if self.reads in self.loses:
+                value = None if self.reads % 2 else bytes(value or b"")[:-1] + b"?"
+                self.values.pop(key, None)
+            found.append(value)
+            self.reads += 1
+        return found
+
+
 def small(**changed: Any) -> pagedkv.CacheConfig:
     """The config of a small cache."""
     shape = {"layers": 1, "query_heads": 2, "kv_heads": 1, "key_dim": 16, "blocks": 16}

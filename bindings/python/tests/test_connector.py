@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import MemoryStore
+from helpers import LossyStore, MemoryStore
 
 BLOCK, BLOCKS = 16, 400
 SEED, ROUNDS = int(os.environ.get("PKV_SEED", "1")), int(os.environ.get("PKV_ROUNDS", "25"))
@@ -75,26 +75,6 @@ def connector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(module, "model_digest", lambda *_: b"m" * 32)
     yield module
     sys.modules.pop(name, None)
-
-
-class LossyStore(MemoryStore):
-    """Loses blocks between look-up and read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loses: set[int] = set()  # of all reads, in order
-        self.reads = 0
-
-    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        found: list[bytes | None] = []
-        for key in keys:
-            value = self.values.get(key)
-            if self.reads in self.loses:
-                value = None if self.reads % 2 else bytes(value or b"")[:-1] + b"?"
-                self.values.pop(key, None)
-            found.append(value)
-            self.reads += 1
-        return found
 
 
 def rows_of(tokens: Sequence[int]) -> list[float]:

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from helpers import MemoryStore, SlowStore  # noqa: E402
+from helpers import LossyStore, MemoryStore, SlowStore  # noqa: E402
 from test_transformers import FAMILIES, model_of  # noqa: E402
 
 import pagedkv  # noqa: E402
@@ -57,6 +57,27 @@ def test_a_restart_finds_what_was_computed(tmp_path: pathlib.Path) -> None:
     first, again = (serve(model_of("Llama"), store) for _ in range(2))
     assert (first.cached_tokens, again.cached_tokens) == (0, WHOLE_BLOCKS)
     assert first.answer == again.answer
+
+
+def test_a_store_that_loses_blocks_gets_no_wrong_ones() -> None:
+    """Each block in turn is lost between look-up and read."""
+    model, longer = model_of("Llama"), PROMPT + PROMPT[3:40]
+    expected, store = serve(model, None).answer, LossyStore()
+    with Engine(model, blocks=64) as engine:
+        request = engine.add(longer, max_new_tokens=6)
+        engine.run()
+    for lost in range(WHOLE_BLOCKS // 16):
+        store.values.clear()
+        serve(model, pagedkv.StoreConfig(store))
+        store.loses = {store.reads + lost}
+        with Engine(model, blocks=64, store=pagedkv.StoreConfig(store)) as engine:
+            again = engine.add(longer, max_new_tokens=6)
+            engine.run()
+            assert again.answer == request.answer
+            assert again.cached_tokens == 16 * lost
+        for _ in range(2):
+            restarted = serve(model, pagedkv.StoreConfig(store))
+            assert (restarted.answer, restarted.cached_tokens) == (expected, WHOLE_BLOCKS)
 
 
 def test_others_go_on_while_the_store_is_read(held: SlowStore) -> None:
