@@ -27,7 +27,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from ._arrays import address, pointer_array
 from ._handle import call, sized
 from ._library import library
-from ._model_layers import check_model, unsupported
+from ._model_layers import loaded_model, unsupported
 from ._torch_threads import ROWS, torch_compute
 from .generated import raw as _raw
 from .generated.raw import Layout
@@ -49,7 +49,7 @@ def install_continuous(model: PreTrainedModel) -> None:
     Other calls of the model use PyTorch's sdpa. A PagedCache sets the model to another attention;
     after that, call this again before generate_batch().
     """
-    check_model(model)
+    model = loaded_model(model)
     if not _has_allocators:
         raise RuntimeError(
             f"transformers {transformers.__version__} does not lay out its pages as 5.23 and 5.24 "

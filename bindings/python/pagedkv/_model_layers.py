@@ -25,9 +25,9 @@ def unsupported(name: str, reason: str, what: str = "pagedkv") -> UnsupportedMod
     )
 
 
-def check_model(model: Any) -> None:
-    """Refuses objects that are not models of transformers, and models that are not in the CPU's
-    memory."""
+def loaded_model(model: Any) -> Any:
+    """The model of transformers, also that inside a model of PEFT, whose adapters are in its
+    modules. Refuses other objects, and models that are not in the CPU's memory."""
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
         raise TypeError(
             "model: a loaded model is needed, such as "
@@ -35,6 +35,23 @@ def check_model(model: Any) -> None:
         )
     if (weight := next(model.parameters(), None)) is not None:
         check_device(weight)
+    for name, adapter in getattr(model, "peft_config", {}).items():
+        if kind := _beside_modules(adapter):
+            raise unsupported(
+                type(model).__name__,
+                f"its adapter {name!r} is of the kind {kind}, which does more than to change its "
+                "modules",
+            )
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _beside_modules(adapter: Any) -> str:
+    """The kind of a PEFT adapter that PEFT's own model takes part in; "" for others."""
+    kind = str(getattr(adapter.peft_type, "value", adapter.peft_type))
+    beside = adapter.is_prompt_learning or adapter.is_adaption_prompt or kind in ("XLORA", "POLY")
+    if getattr(adapter, "alora_invocation_tokens", None):
+        return "aLoRA"
+    return kind if beside else ""
 
 
 def check_device(tensor: torch.Tensor) -> None:

@@ -21,8 +21,8 @@ from ._model_input import check_input
 from ._model_layers import (
     UnsupportedModelError,
     check_device,
-    check_model,
     layer_kinds,
+    loaded_model,
     unsupported,
 )
 from ._model_rows import ForwardPass, Variant
@@ -48,7 +48,7 @@ def cache_argument(model: PreTrainedModel) -> str:
 def install(model: PreTrainedModel) -> None:
     """Makes a model attend by pagedkv whenever it gets a PagedCache, and as before (sdpa)
     otherwise. PagedCache does this itself."""
-    check_model(model)
+    model = loaded_model(model)
     if model.config._attn_implementation == NAME and _is_watched(model):
         return
     name, config = type(model).__name__, text_config(model)
@@ -105,7 +105,7 @@ class WatchedCache(TransformersCache):
     """Whether the rows of many texts are packed into one."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        check_model(model)
+        model = loaded_model(model)
         self._name, self._text_config = type(model).__name__, text_config(model)
         self._kinds = layer_kinds(self._text_config, self._name)
         install(model)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ._handle import unsigned
 from ._repr import counted
 from ._text import TextStream
+from ._weights import digest
 from .batch import Batch
 from .cache import Cache
 from .errors import BatchTooLargeError, MisuseError, OutOfBlocksError
@@ -187,6 +188,7 @@ class Scheduler:
         self.preemptions = self.prompt_tokens = self.cached_tokens = self.finished = 0
         self._batch: Batch | None = None
         self._ended_well = True  # the last step
+        self._model = b""  # the name of the model; b"" for the first one
         self._began = 0.0
         # Of steps with prompts; a guess until there was one.
         self._prompt_rows, self._prompt_seconds = 100, 1.0
@@ -225,10 +227,18 @@ class Scheduler:
         request.finish = Finish.FAILED
         self.remove(request)
 
-    def begin(self) -> tuple[Batch, list[Part]] | None:
+    def salt_of(self, request: Request) -> bytes | None:
+        """The salt of what the model now computes for a request."""
+        if not self._model:
+            return request.salt
+        return digest([self._model, *([] if request.salt is None else [request.salt])])
+
+    def begin(self, model: bytes) -> tuple[Batch, list[Part]] | None:
         """Plans a step and takes its blocks. None: there is nothing to do."""
         if not self._ended_well:
             self._recover()
+        if model != self._model:
+            self._compute_again(model)
         self._ended_well = False
         self._admit()
         while not self._running() and self._wait_for_store():
@@ -278,6 +288,15 @@ class Scheduler:
                 request._state = _State.WAITING if waits else _State.RUNNING
                 request._held = 0 if waits or info is None else info.length
 
+    def _compute_again(self, model: bytes) -> None:
+        """Continues with another model, which shares no blocks with the last one."""
+        for request in self.requests:
+            if request._session is not None:
+                request._session._end()
+            request._session, request._state = None, _State.WAITING
+            request._held, request._read_until = 0, None
+        self._model = model
+
     # ---- Admission ----
 
     def _admit(self) -> None:
@@ -307,7 +326,8 @@ class Scheduler:
         """Opens the session of a request and takes over what is cached of its text, or ends a
         suspension."""
         if request._session is None:
-            session = self._cache.open_session(priority=request.priority, salt=request.salt)
+            salt = self.salt_of(request)
+            session = self._cache.open_session(priority=request.priority, salt=salt)
             request._session = session
             for hint in request.hints:
                 session.hint(**hint._asdict())
@@ -324,7 +344,7 @@ class Scheduler:
         most as long as computing would take."""
         if self._cache.config.store is None:
             return False
-        text, salt, now = request.tokens[:-1], request.salt, time.monotonic()
+        text, salt, now = request.tokens[:-1], self.salt_of(request), time.monotonic()
         if request._read_until is None:
             cached = self._cache.wait_prefetched(text, salt, timeout_ms=0)
             missing = len(text) - len(text) % self._block_size - cached
@@ -344,7 +364,7 @@ class Scheduler:
         """Waits a while for the first request that waits for the store. False: there is none."""
         for request in self.requests:
             if request._state is _State.WAITING and request._read_until:
-                text, salt = request.tokens[:-1], request.salt
+                text, salt = request.tokens[:-1], self.salt_of(request)
                 left = max(request._read_until - time.monotonic(), 0.0)
                 self._cache.wait_prefetched(text, salt, timeout_ms=min(int(left * 1000) + 1, 50))
                 return True

@@ -34,19 +34,22 @@ def digest(parts: Iterable[bytes]) -> bytes:
 
 
 def contents_digest(named: Iterable[tuple[str, pathlib.Path | Bytes]]) -> bytes:
-    """A digest of names, lengths and all bytes of files, or of tensors in memory. There is one
-    hashing thread per CPU.
-    """
+    """A digest of names, lengths and all bytes of files, or of tensors in memory."""
+    return digest(contents_digests(named))
+
+
+def contents_digests(named: Iterable[tuple[str, pathlib.Path | Bytes]]) -> list[bytes]:
+    """A digest for each. There is one hashing thread per CPU."""
     with concurrent.futures.ThreadPoolExecutor(_cpus()) as threads:
         hashed = [
             (name, size, [threads.submit(_piece, source, at) for at in range(0, size, PIECE)])
             for name, source in named
             for size in [source.nbytes if isinstance(source, np.ndarray) else _size(source)]
         ]
-        return digest(
+        return [
             digest([name.encode(), str(size).encode(), *(piece.result() for piece in pieces)])
             for name, size, pieces in hashed
-        )
+        ]
 
 
 def weights_files(place: pathlib.Path) -> list[pathlib.Path]:

@@ -27,15 +27,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
-from ._fingerprint import model_fingerprint
+from ._fingerprint import ModelWatch
 from ._handle import Uncopied, integer, unsigned
 from ._longrope import LongRope
-from ._model_layers import cache_config, check_model, top_blocks_by_layer
+from ._model_layers import cache_config, loaded_model, top_blocks_by_layer
 from ._model_pass import PackedCache, cache_argument, check_rows, text_config
 from ._model_rows import ForwardPass
 from ._repr import counted
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
 from ._text import TextStream
+from ._weights import digest
 from .batch import Batch
 from .cache import Cache
 from .config import PrefixConfig
@@ -97,6 +98,10 @@ class Engine(Uncopied):
     max_position_embeddings. A model with LongRoPE needs it: up to the model's original length all
     requests use the short factors, else all use the long ones.
 
+    If the model is changed, by another adapter or new weights for example, the next step continues
+    all requests with the new one and computes their texts again. Nothing that one model computed is
+    used with another one.
+
     A `publisher` (pagedkv.events) publishes which prefixes are cached here, under `rank` if several
     engines share it. If you also give a `prefix`, it needs `kept_events`. Close the publisher after
     the engine.
@@ -129,7 +134,7 @@ class Engine(Uncopied):
         top_blocks = unsigned(top_blocks, 32, "top_blocks")
         if tokenizer is not None and not hasattr(tokenizer, "backend_tokenizer"):
             raise TypeError(f"a tokenizer of the tokenizers library is needed, not {tokenizer!r}")
-        check_model(model)
+        model = loaded_model(model)
         text, weight = text_config(model), next(model.parameters())
         check_rows(weight)
         rope = LongRope(model)
@@ -137,9 +142,12 @@ class Engine(Uncopied):
         runner = _Runner(model, top_blocks, rope, self._max_length)
         if store is not None and not isinstance(store, StoreConfig):
             raise TypeError(f"store: a StoreConfig is needed, not {store!r}")
-        if store is not None and store.fingerprint is None:
+        named = store is not None and store.fingerprint is None
+        self._watch = ModelWatch(model, hashed=named)
+        if store is not None and named:
             factors = f"long factors: {self._max_length > rope.switch > 0}"
-            store = dataclasses.replace(store, fingerprint=model_fingerprint(model, factors))
+            name = digest([self._watch.name, factors.encode()])
+            store = dataclasses.replace(store, fingerprint=name)
         config = cache_config(
             text,
             weight.dtype,
@@ -266,12 +274,13 @@ class Engine(Uncopied):
         error of one request only ends that request (Finish.FAILED). An exception of the model, or
         Ctrl-C, is raised, and the next step starts where this one did."""
         start = time.perf_counter()
-        begun = self._scheduler.begin()
+        begun = self._scheduler.begin(self._watch.look())
         if begun is None:
             return []
         batch, parts = begun
         with batch:
             logits = self._runner.forward(batch, parts)
+            self._watch.accept()
             answering = [part.request for part in parts if part.wants_logits]
             answers = [*zip(answering, _answers(answering, logits), strict=True)]
             batch.commit(list(itertools.chain.from_iterable(part.tokens for part in parts)))
@@ -290,6 +299,11 @@ class Engine(Uncopied):
         if self._told is not None:
             self._told.poll()
         return events
+
+    def model_changed(self) -> None:
+        """Says that single weights were changed through `.data` or NumPy. Other changes of the
+        model are seen without this."""
+        self._watch.read_again()
 
     @property
     def stats(self) -> EngineStats:
@@ -333,7 +347,7 @@ class Engine(Uncopied):
     def _tell(self, request: Request) -> None:
         """Publishes the token ids of what is cached."""
         if self._told is not None:
-            self._told.add_text(request.tokens, request.salt)
+            self._told.add_text(request.tokens, self._scheduler.salt_of(request))
 
     def _cancel(self, request: Request) -> None:
         request.finish = Finish.CANCELLED
