@@ -2,9 +2,9 @@
  *
  * Threads: one thread at a time may change a session, or several may read it. While a call changes
  * it, others return PKV_BUSY. A call that changes it waits for running getters, and returns
- * PKV_BUSY while other calls read it (to copy, fork or save it). While a session is in a batch,
- * only getters and pkv_session_read work on it, and calls on the batch count as calls that change
- * it.
+ * PKV_BUSY while other calls read it (to copy, fork or save it); a call that is refused reads
+ * nothing. While a session is in a batch, only getters, pkv_hint_session, pkv_session_read and
+ * pkv_session_read_state work on it, and calls on the batch count as calls that change it.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H

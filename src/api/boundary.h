@@ -82,7 +82,7 @@ Handle handle_from(uint64_t handle) {
 template <class Handle, Kind kind, class Object>
 class LeaseOf : public Lease {
  public:
-  explicit LeaseOf(Handle handle, Access access = Access::read)
+  explicit LeaseOf(Handle handle, Access access = Access::get)
       : Lease(bits(handle), kind, access) {}
   Object& operator*() const { return object<Object>(); }
   Object* operator->() const { return &object<Object>(); }

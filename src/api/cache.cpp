@@ -27,15 +27,18 @@ class LeasedContents {
  public:
   explicit LeasedContents(uint64_t cache) {
     for (const uint64_t handle : list_children(cache, Kind::session))
-      contents_.push_back(
-          &leases_.emplace_back(handle, Kind::session, Access::read).object<Session>().content());
+      contents_.push_back(&lease(handle, Kind::session).object<Session>().content());
     for (const uint64_t handle : list_children(cache, Kind::snapshot))
-      contents_.push_back(
-          &leases_.emplace_back(handle, Kind::snapshot, Access::read).object<Snapshot>().content());
+      contents_.push_back(&lease(handle, Kind::snapshot).object<Snapshot>().content());
   }
   std::span<const Content* const> all() const { return contents_; }
 
  private:
+  const Lease& lease(uint64_t handle, Kind kind) {
+    leases_.emplace_back(handle, kind, Access::get).become_reader();
+    return leases_.back();
+  }
+
   std::vector<Lease> leases_;
   std::vector<const Content*> contents_;
 };

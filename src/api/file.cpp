@@ -27,18 +27,26 @@ file::Options read_options(const pkv_file_config* config) {
 // The sessions and snapshots to save, which cannot change: each is either copied or leased.
 class FrozenItems {
  public:
+  // All items are checked before any call on one of them is refused.
   FrozenItems(uint64_t cache, size_t n, const pkv_file_item* items) {
+    for (size_t i = 0; i < n; i++) for_entry(i, [&] { lease_checked(cache, i, items[i]); });
     for (size_t i = 0; i < n; i++) for_entry(i, [&] { add(cache, i, items[i]); });
   }
   std::span<const file::FrozenSequence> all() const { return frozen_; }
 
  private:
-  void add(uint64_t cache, size_t i, const pkv_file_item& item) {
+  static Lease lease_checked(uint64_t cache, size_t i, const pkv_file_item& item) {
     if ((item.session == nullptr) == (item.snapshot == nullptr))
       fail(PKV_INVALID_ARGUMENT, "items[%zu]: either a session or a snapshot is needed", i);
     Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot),
-                item.session != nullptr ? Kind::session : Kind::snapshot, Access::read);
+                item.session != nullptr ? Kind::session : Kind::snapshot, Access::get);
     if (lease.parent() != cache) fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
+    if (item.session != nullptr) lease.object<Session>().check_idle("save");
+    return lease;
+  }
+  void add(uint64_t cache, size_t i, const pkv_file_item& item) {
+    Lease lease = lease_checked(cache, i, item);
+    lease.become_reader();
     frozen_.push_back(item.session != nullptr ? file::freeze(lease.object<Session>(), item.label)
                                               : file::freeze(lease.object<Snapshot>(), item.label));
     if (!frozen_.back().copy) leases_.push_back(std::move(lease));
@@ -72,8 +80,9 @@ pkv_status pkv_file_save(pkv_cache handle, size_t n, const pkv_file_item* items,
     check_list(items, n, "items");
     const file::Options options = read_options(config);
     const pkv_stream stream = read_struct(to, "stream");
-    const FrozenItems frozen(bits(handle), n, items);
+    // Opened first: items that are not copied are leased until the file is complete.
     const std::unique_ptr<file::Sink> sink = file::open_sink(stream, options.durable);
+    const FrozenItems frozen(bits(handle), n, items);
     file::save(*cache, frozen.all(), options, *sink, &size);
   });
   if (bytes != nullptr && (status == PKV_OK || status == PKV_BUFFER_TOO_SMALL)) *bytes = size;

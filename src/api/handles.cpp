@@ -55,13 +55,8 @@ void clear_mark(Slot& slot, uint64_t mark) noexcept {
 
 bool is_shared(Access access) { return access == Access::get || access == Access::read; }
 
-uint64_t one_lease(Access access) { return access == Access::get ? one_getter : one_reader; }
-
-// Returns whether no further lease of this kind can be counted.
-bool is_full(uint64_t word, Access access) {
-  const uint64_t count = access == Access::get ? getters : readers;
-  return (word & count) == count;
-}
+// Returns whether no further getter, or reader, can be counted.
+bool is_full(uint64_t word, uint64_t count) { return (word & count) == count; }
 
 // Waits until no getter has a lease. The slot is marked as written, so none can take another. Not
 // inline, so that leases stay short code.
@@ -143,10 +138,10 @@ bool Lease::acquire_plain() {
   do {
     check(word);
     if (word & held) return false;
-    if ((word & written) || (shared ? is_full(word, access_) : (word & readers) != 0))
+    if ((word & written) || (shared ? is_full(word, getters) : (word & readers) != 0))
       fail_busy(handle_);
-  } while (!slot_->word.compare_exchange_weak(
-      word, shared ? word + one_lease(access_) : word | written, std::memory_order_acquire));
+  } while (!slot_->word.compare_exchange_weak(word, shared ? word + one_getter : word | written,
+                                              std::memory_order_acquire));
   if (!shared && (word & getters) != 0) wait_for_getters(*slot_);
   return true;
 }
@@ -216,18 +211,30 @@ Lease::Lease(Lease&& other) noexcept
       batch_(other.batch_),
       entry_(other.entry_) {}
 
+Slot& Lease::leased() const { return batch_ != 0 ? *slot_table().at(batch_ & no_index) : *slot_; }
+
+void Lease::become_reader() {
+  std::atomic<uint64_t>& state = leased().word;
+  uint64_t word = state.load(std::memory_order_relaxed);
+  do {
+    if ((word & written) || is_full(word, readers)) fail_busy(handle_);
+  } while (!state.compare_exchange_weak(word, word - one_getter + one_reader,
+                                        std::memory_order_relaxed));
+  access_ = Access::read;
+}
+
 Lease::~Lease() {
   if (slot_ == nullptr) return;
   if (entry_.calls != nullptr) {
     Stripes::leave(entry_);
     return;
   }
-  Slot* const leased = batch_ != 0 ? slot_table().at(batch_ & no_index) : slot_;
   // Release: makes what this call did to the object visible to the next one.
   if (is_shared(access_))
-    leased->word.fetch_sub(one_lease(access_), std::memory_order_release);
+    leased().word.fetch_sub(access_ == Access::get ? one_getter : one_reader,
+                            std::memory_order_release);
   else
-    clear_mark(*leased, written);
+    clear_mark(leased(), written);
   if (inherited()) slot_->closed_in.store(0, std::memory_order_release);
 }
 

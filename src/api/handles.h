@@ -3,9 +3,11 @@
 //
 // The index selects a slot in a table. The slot's atomic word holds the generation and how calls
 // use the object now: not at all, several read it, one writes it, or a batch has it. A call that
-// writes waits for getters, which are short; in any other conflict one of the calls is refused. A
-// call that reads a session in a batch leases the batch. One compare-and-swap checks the generation
-// and takes the lease. So a stale or forged handle is found before any pointer is followed, and no
+// writes waits for getters, which are short; in any other conflict one of the calls is refused. So
+// a call that reads for long begins as a getter, and becomes a reader once nothing but a lack of
+// memory can make it fail: a call that is refused anyway does not make others fail. A call that
+// reads a session in a batch leases the batch. One compare-and-swap checks the generation and takes
+// the lease. So a stale or forged handle is found before any pointer is followed, and no
 // object is closed while a call uses it. Many threads read pools and caches at once, and would
 // contend for that word; so these readers are counted in stripes (stripes.h) instead. Slots and
 // stripes are never freed.
@@ -22,17 +24,18 @@ namespace pkv::api {
 
 enum class Access {
   get,    // shared and short: a call that needs exclusive access waits for its end
-  read,   // shared: a call that needs exclusive access is refused
   write,  // exclusive
-  close   // exclusive, and also allowed in a child that inherited the handle by fork()
+  close,  // exclusive, and also allowed in a child that inherited the handle by fork()
+  read    // shared, by become_reader() only: a call that needs exclusive access is refused
 };
 
 struct Slot;
 
 class Lease {
  public:
-  // Waits for getters if the access is exclusive. Throws INVALID_ARGUMENT (the handle is NULL),
-  // STALE_HANDLE, BUSY or FORKED.
+  // Waits for getters if the access is exclusive. The readers of objects with stripes count as
+  // getters, but calls that close the object are refused. Throws INVALID_ARGUMENT (the handle is
+  // NULL), STALE_HANDLE, BUSY or FORKED.
   Lease(uint64_t handle, Kind kind, Access access);
   ~Lease();
   Lease(Lease&& other) noexcept;
@@ -47,6 +50,9 @@ class Lease {
   // Returns the handle of the object's cache.
   uint64_t parent() const;
 
+  // Lets a getter of an object without stripes work for long: calls that need exclusive access are
+  // refused from now on. Throws BUSY if one waits already; the lease is a getter's then.
+  void become_reader();
   // Deletes the object, unless it is inherited, and makes the handle stale.
   void destroy() noexcept;
   // Passes this lease of a session on to a batch, which has it until end_batch_hold().
@@ -69,6 +75,8 @@ class Lease {
   void acquire_striped_exclusive();
   bool has_striped_readers() const;
   bool acquire_through_batch();
+  // The slot whose word counts this lease: that of the session, or of its batch.
+  Slot& leased() const;
 
   Slot* slot_;
   uint64_t handle_;

@@ -114,12 +114,15 @@ pkv_status pkv_session_get_trim_point(pkv_session handle, uint64_t limit, uint64
 
 pkv_status pkv_session_fork(pkv_session handle, pkv_session* out) {
   return guarded([&] {
-    const SessionLease session(handle);
+    SessionLease session(handle);
     // This lease keeps the cache from being destroyed before it can find its new child.
     const CacheLease cache(handle_from<pkv_cache>(session.parent()));
     check_pointer(out, "out");
-    *out = SessionLease::make(std::make_unique<Session>(session->fork(), session->attributes()),
-                              session.parent());
+    session->check_ready("fork");
+    session.become_reader();
+    *out = SessionLease::make(
+        std::make_unique<Session>(session->content().fork(), session->attributes()),
+        session.parent());
   });
 }
 
@@ -160,7 +163,12 @@ pkv_status pkv_session_get_block_table(pkv_session handle, uint32_t group, size_
 
 pkv_status pkv_session_read(pkv_session handle, uint32_t layer, uint64_t first, size_t n,
                             const pkv_tensor* k, const pkv_tensor* v) {
-  return guarded([&] { read_rows(*SessionLease(handle), layer, first, n, k, v); });
+  return guarded([&] {
+    SessionLease session(handle);
+    const kernels::CopyTask task = check_read(*session, layer, first, n, k, v);
+    session.become_reader();
+    read_rows(*session, layer, task);
+  });
 }
 
 pkv_status pkv_session_read_state(pkv_session handle, uint32_t layer, uint64_t tokens, size_t size,

@@ -50,8 +50,8 @@ constexpr uint64_t live = 1u << 31;     // the handle is open
 constexpr uint64_t written = 1u << 30;  // one call has an exclusive lease
 constexpr uint64_t held = 1u << 29;     // a batch holds the session
 constexpr uint64_t one_getter = 1, one_reader = 1u << 14;
-constexpr uint64_t getters = one_reader - one_getter;  // the number of leases of Access::get
-constexpr uint64_t readers = held - one_reader;        // the number of leases of Access::read
+constexpr uint64_t getters = one_reader - one_getter;  // how many getters there are
+constexpr uint64_t readers = held - one_reader;        // how many readers there are
 constexpr uint64_t state_mask = 0xFFFFFFFF;
 
 constexpr uint64_t generation_of(uint64_t word) { return word >> 32; }

@@ -12,21 +12,25 @@ using namespace pkv::api;
 
 pkv_status pkv_snapshot_take(pkv_session handle, pkv_snapshot* out) {
   return guarded([&] {
-    const SessionLease session(handle);
+    SessionLease session(handle);
     // This lease keeps the cache from being destroyed before it can find its new child.
     const CacheLease cache(handle_from<pkv_cache>(session.parent()));
     check_pointer(out, "out");
-    *out = SnapshotLease::make(std::make_unique<Snapshot>(session->fork(), session->attributes()),
-                               session.parent());
+    session->check_ready("take");
+    session.become_reader();
+    *out = SnapshotLease::make(
+        std::make_unique<Snapshot>(session->content().fork(), session->attributes()),
+        session.parent());
   });
 }
 
 pkv_status pkv_snapshot_fork(pkv_snapshot handle, pkv_session* out) {
   return guarded([&] {
-    const SnapshotLease snapshot(handle);
+    SnapshotLease snapshot(handle);
     // This lease keeps the cache from being destroyed before it can find its new child.
     const CacheLease cache(handle_from<pkv_cache>(snapshot.parent()));
     check_pointer(out, "out");
+    snapshot.become_reader();
     *out = SessionLease::make(
         std::make_unique<Session>(snapshot->content().fork(), snapshot->attributes()),
         snapshot.parent());

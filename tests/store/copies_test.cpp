@@ -153,7 +153,7 @@ bool outlasts_others(Copy& copy) {
 // first.
 uint32_t hint_of(Copy& copy) {
   const pkv::api::Lease lease(reinterpret_cast<uint64_t>(copy.session.get()),
-                              pkv::api::Kind::session, pkv::api::Access::read);
+                              pkv::api::Kind::session, pkv::api::Access::get);
   return lease.object<pkv::Session>().content().hold().hints().hint;
 }
 

@@ -49,7 +49,7 @@ TEST(GiveWay, WhatIsPassedToTheStoreMeanwhileIsFound) {
   append(cache, ending, small, 6 * 16, 1);
   {
     const pkv::api::Lease lease(reinterpret_cast<uint64_t>(cache.get()), pkv::api::Kind::cache,
-                                pkv::api::Access::read);
+                                pkv::api::Access::get);
     lease.object<pkv::Cache>().set_store(
         std::make_unique<ScriptedStore>([&] { std::thread([&] { ending.close(); }).join(); }));
   }

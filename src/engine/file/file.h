@@ -37,7 +37,7 @@ struct FrozenSequence {
   const Content& content() const { return copy ? *copy : *original; }
 };
 
-// Both throw LIMIT_REACHED or bad_alloc; the first one throws BUSY if the session is in a batch.
+// The session must not be in a batch. Both throw LIMIT_REACHED or bad_alloc.
 FrozenSequence freeze(const Session& session, uint64_t label);
 FrozenSequence freeze(const Snapshot& snapshot, uint64_t label);
 

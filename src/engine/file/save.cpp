@@ -344,7 +344,6 @@ class Body {
 }  // namespace
 
 FrozenSequence freeze(const Session& session, uint64_t label) {
-  session.check_idle("save");
   FrozenSequence frozen = freeze(session.content(), session.attributes(), label);
   frozen.suspended = session.suspended();
   frozen.remembered.assign(session.remembered_tokens().begin(), session.remembered_tokens().end());

@@ -9,11 +9,10 @@
 
 namespace pkv {
 
-void read_rows(const Session& session, uint32_t layer, uint64_t first, size_t n,
-               const pkv_tensor* k, const pkv_tensor* v) {
-  Cache& cache = session.cache();
-  const LayerPlace place = cache.place(layer);
-  const memory::Group& group = cache.group(place.group);
+kernels::CopyTask check_read(const Session& session, uint32_t layer, uint64_t first, size_t n,
+                             const pkv_tensor* k, const pkv_tensor* v) {
+  const LayerPlace place = session.cache().place(layer);
+  const memory::Group& group = session.cache().group(place.group);
   check_keeps_rows(group, "read");
   check_range(first, n, session.layer_length(layer), "rows of the layer");
   const memory::KvTable& table = session.content().kv_table(place.group);
@@ -29,10 +28,17 @@ void read_rows(const Session& session, uint32_t layer, uint64_t first, size_t n,
   if (k != nullptr) task.k = rows::check_rows(k, n, group.shape.kv_heads, group.shape.key_dim, "k");
   if (v != nullptr)
     task.v = rows::check_rows(v, n, group.shape.kv_heads, group.shape.value_dim, "v");
-  if (n == 0 || (k == nullptr && v == nullptr)) return;
+  if (n == 0 || (k == nullptr && v == nullptr)) return task;
   task.kv = table.view(place.layer);
   task.first = first;
   task.count = n;
+  return task;
+}
+
+void read_rows(const Session& session, uint32_t layer, const kernels::CopyTask& task) {
+  if (task.count == 0) return;
+  Cache& cache = session.cache();
+  const memory::Group& group = cache.group(cache.place(layer).group);
   rows::copy_rows(cache.workers(), cache.kernels().load, std::span(&task, 1),
                   group.layout.token_bytes() / group.shape.layers);
 }

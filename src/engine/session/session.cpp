@@ -431,11 +431,6 @@ uint64_t Session::trim_point(uint64_t limit) const {
   return found;
 }
 
-Content Session::fork() const {
-  check_ready("fork");
-  return content_.fork();
-}
-
 const memory::BlockTable& Session::table(uint32_t group) const {
   if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
     fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");

@@ -57,9 +57,6 @@ class Session {
   void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
   // What hints set in the hold; they may do so while other threads call getters.
   prefix::Index::Hold& hold() { return content_.hold(); }
-  // Forks the content. Throws as Content::fork() does, and BUSY, SUSPENDED.
-  Content fork() const;
-
   // Releases all blocks but remembers the token ids.
   void suspend() noexcept;
   // Takes over what the prefix index has of the remembered tokens and reserves blocks for the rest;
