@@ -5,8 +5,9 @@
  * Each item is a Redis string. Its key is the key prefix, followed by the 32 bytes of the item's
  * name. Give the server a limit (maxmemory) and a policy that evicts (allkeys-lru), or set
  * ttl_seconds. Its user needs the commands SET, GETRANGE, STRLEN, DEL and PING on keys with the
- * prefix, SELECT for a numbered database and, in a cluster, CLUSTER SLOTS and ASKING. As an ACL:
- * "+set +getrange +strlen +del +ping +select +cluster|slots +asking ~pagedkv:*".
+ * prefix, EXPIRE with ttl_seconds, SELECT for a numbered database and, in a cluster, CLUSTER SLOTS
+ * and ASKING. As an ACL: "+set +getrange +strlen +del +expire +ping +select +cluster|slots +asking
+ * ~pagedkv:*".
  *
  * Failures only cost hits. A connection is closed when bytes violate the protocol or exceed what
  * was requested, after a time-out, or when the server closes it. For the next 100 ms (doubled with
@@ -49,7 +50,11 @@ extern "C" {
 /** Options for pkv_redis_open: servers, names and lifetime of items, time-outs and TLS. */
 typedef struct pkv_redis_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_redis_config). */
-  uint32_t ttl_seconds; /**< Lifetime of an item. 0 (default): until the server evicts it. */
+  /**
+   * Lifetime of an item after its last put or probe, so more than the minutes after which a cache
+   * probes what it uses (store.h). 0 (default): until the server evicts it.
+   */
+  uint32_t ttl_seconds;
 
   /* The servers. */
   /**

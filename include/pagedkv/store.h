@@ -11,6 +11,12 @@
  * meaningless names, sizes, and which items are used when. Items are checked when they come back
  * (name, tokens, checksum or tag). A changed item is a miss, and is counted.
  *
+ * A store that is full should delete what was not used for longest: put, get and probe are uses.
+ * What requests find in memory is not read from the store, so the cache probes it when their
+ * sessions end, unless it did so in the last two minutes and has put fewer items since than the
+ * text has. What is missing then is put again. The items of a text come from its end to its
+ * beginning, so ends are deleted before the beginnings that they need.
+ *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
  * when they are first needed: one writes to the store, one reads. The writer has a low priority.
  * While steps run it sleeps nine tenths of the time, except when a thread waits in pkv_store_flush.
@@ -58,7 +64,7 @@ typedef struct pkv_store {
   int64_t (*put)(void* user, size_t n, const pkv_store_item* items);
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
-  /** Sets the sizes of items, as get does, but copies no bytes. */
+  /** Sets the sizes of items, as get does, but copies no bytes. Also a use of the items. */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
   /** Deletes items whose bytes turned out to be wrong. */
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);

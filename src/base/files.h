@@ -2,6 +2,7 @@
 // file and the errno.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -38,8 +39,8 @@ class File {
   std::optional<uint64_t> remaining() const;
   uint64_t position() const;
   void seek(uint64_t position);
-  // Sets the time of its last change to now, if that is possible.
-  void touch() const noexcept;
+  // Sets the time of its last change, since 1970, if that is possible.
+  void touch(std::chrono::nanoseconds time) const noexcept;
 
  private:
   File(int descriptor, bool owned) noexcept;

@@ -97,7 +97,13 @@ void File::seek(uint64_t position) {
     fail_io("cannot seek in", name_, errno);
 }
 
-void File::touch() const noexcept { (void)futimens(descriptor_, nullptr); }
+void File::touch(std::chrono::nanoseconds time) const noexcept {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  const timespec at{static_cast<time_t>(seconds.count()),
+                    static_cast<long>((time - seconds).count())};
+  const timespec times[2] = {at, at};  // of the last access, and of the last change
+  (void)futimens(descriptor_, times);
+}
 
 File open_to_read(const char* path) {
   struct stat status;

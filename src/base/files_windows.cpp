@@ -208,10 +208,11 @@ void File::seek(uint64_t position) {
     fail_io("cannot seek in", name_, errno_of());
 }
 
-void File::touch() const noexcept {
-  FILETIME now;
-  GetSystemTimeAsFileTime(&now);
-  (void)SetFileTime(handle_of(descriptor_), nullptr, nullptr, &now);
+void File::touch(std::chrono::nanoseconds time) const noexcept {
+  // In units of 100 ns since 1601.
+  const auto ticks = static_cast<uint64_t>(time.count() / 100) + 116'444'736'000'000'000;
+  const FILETIME at{static_cast<DWORD>(ticks), static_cast<DWORD>(ticks >> 32)};
+  (void)SetFileTime(handle_of(descriptor_), nullptr, nullptr, &at);
 }
 
 File open_to_read(const char* path) {

@@ -130,12 +130,13 @@ const Connection* Client::learn_slots() {
 // before they look up the slot of a key.
 void Client::check_rights(Connection& connection) {
   const std::string key = settings_.prefix + "rights";
-  constexpr const char* names[] = {"STRLEN", "GETRANGE", "DEL", "SET"};
+  constexpr const char* names[] = {"STRLEN", "GETRANGE", "DEL", "SET", "EXPIRE"};
   Exchange question(connection);
   question.commands.add({"STRLEN", key});
   question.commands.add({"GETRANGE", key, "0", "0"});
   question.commands.add({"DEL", key});
   question.commands.add({"SET", key, "0", "XX"});
+  if (settings_.ttl_seconds > 0) question.commands.add({"EXPIRE", key, "1"});
   run_exchanges(
       {&question, 1}, Clock::now() + settings_.connect_timeout,
       [&](Exchange& from, size_t command, const redisReply& reply) {

@@ -53,6 +53,19 @@ bool Probe::handle_reply(size_t item, const redisReply& reply) {
   return true;
 }
 
+// ---- Prolong ------------------------------------------------------------------------------------
+
+Prolong::Prolong(const Settings& settings, size_t n, const pkv_store_item* items)
+    : ItemOperation(settings, n, items), ttl_(std::to_string(settings.ttl_seconds)) {}
+
+void Prolong::add_command(size_t item, Pipeline& commands) const {
+  commands.add({"EXPIRE", key(item), ttl_});
+}
+
+bool Prolong::handle_reply(size_t, const redisReply& reply) {
+  return reply.type == REDIS_REPLY_INTEGER && reply.integer == 1;
+}
+
 // ---- Get ----------------------------------------------------------------------------------------
 
 Get::Get(const Settings& settings, size_t n, pkv_store_item* items)

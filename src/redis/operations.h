@@ -53,6 +53,17 @@ class Probe : public ItemOperation {
   pkv_store_item* items_;
 };
 
+// Starts the lifetime of items anew.
+class Prolong : public ItemOperation {
+ public:
+  Prolong(const Settings& settings, size_t n, const pkv_store_item* items);
+  void add_command(size_t item, Pipeline& commands) const override;
+  bool handle_reply(size_t item, const redisReply& reply) override;
+
+ private:
+  const std::string ttl_;
+};
+
 class Get : public ItemOperation {
  public:
   Get(const Settings& settings, size_t n, pkv_store_item* items);

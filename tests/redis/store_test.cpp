@@ -149,6 +149,8 @@ TEST_F(RedisStore, TimeToLive) {
   {
     Store forever(server.address());
     ASSERT_EQ(forever.put(1, 10), 1);
+    Batch probed;
+    ASSERT_EQ(forever.probe(probed.room(1, 0)), 1);
     EXPECT_EQ(server.ask({"TTL", key_of(1)}), "-1");
   }
   Store store(server.address(), [](pkv_redis_config& config) { config.ttl_seconds = 1000; });
@@ -157,6 +159,12 @@ TEST_F(RedisStore, TimeToLive) {
   ASSERT_EQ(server.ask({"EXPIRE", key_of(1), "100"}), "1");
   ASSERT_EQ(store.put(1, 10'000), 1);
   EXPECT_GT(std::stoi(server.ask({"TTL", key_of(1)})), 900) << "it begins anew with a put";
+  ASSERT_EQ(server.ask({"EXPIRE", key_of(1), "100"}), "1");
+  Batch probed;
+  ASSERT_EQ(store.probe(probed.room(2, 0).room(1, 0).room(3, 0)), 1);
+  EXPECT_EQ(probed.size_of(1), 10'000u);
+  EXPECT_GT(std::stoi(server.ask({"TTL", key_of(1)})), 900) << "and with a probe";
+  EXPECT_EQ(server.ask({"DBSIZE"}), "1");
   EXPECT_EQ(store.get(1, 10'000), 1);
 }
 

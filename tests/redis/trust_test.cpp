@@ -33,11 +33,13 @@ std::string part_in(const std::string& text) {
 }
 
 // Returns the sentence of an open() that fails, or "" if it works.
-std::string sentence_of(const std::string& servers, const char* user = nullptr,
-                        const char* password = nullptr) {
+std::string sentence_of(
+    const std::string& servers, const char* user = nullptr, const char* password = nullptr,
+    const std::function<void(pkv_redis_config&)>& adjust = [](pkv_redis_config&) {}) {
   pkv_redis_config config = config_for(servers);
   config.user = user;
   config.password = password;
+  adjust(config);
   pkv_store store{};
   if (pkv_redis_open(&config, &store) != PKV_OK) return pkv_redis_last_error();
   store.close(store.user);
@@ -280,6 +282,13 @@ TEST_F(RedisRights, AUserWithoutARightIsToldWhich) {
   ASSERT_EQ(server.ask({"ACL", "SETUSER", "limited", "resetkeys", "~other:*"}), "OK");
   EXPECT_NE(sentence_of(server.address(), "limited", "password").find("NOPERM"), std::string::npos);
   EXPECT_NE(sentence_of(server.address(), "limited", "wrong").find("WRONGPASS"), std::string::npos);
+  const auto mortal = [](pkv_redis_config& config) { config.ttl_seconds = 1; };
+  ASSERT_EQ(server.ask({"ACL", "SETUSER", "limited", "resetkeys", "~pagedkv:*"}), "OK");
+  EXPECT_NE(sentence_of(server.address(), "limited", "password", mortal)
+                .find("EXPIRE was refused: NOPERM"),
+            std::string::npos);
+  ASSERT_EQ(server.ask({"ACL", "SETUSER", "limited", "+expire"}), "OK");
+  EXPECT_EQ(sentence_of(server.address(), "limited", "password", mortal), "");
   ASSERT_EQ(server.ask({"ACL", "SETUSER", "limited", "off"}), "OK");
   EXPECT_NE(sentence_of(server.address(), "limited", "password").find("WRONGPASS"),
             std::string::npos);

@@ -39,7 +39,9 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
-        """Returns the size of each key's value; 0 for a missing one."""
+        """Returns the size of each key's value; 0 for a missing one. This is a use of the keys, as
+        `put` and `get` are, for a store that deletes what was not used for longest.
+        """
 
     @abc.abstractmethod
     def drop(self, keys: Sequence[bytes]) -> None:

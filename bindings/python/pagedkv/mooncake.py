@@ -261,7 +261,7 @@ class _Client(Uncopied):
         client, names = self.connect(), self._names(items)
         if not items:
             return 0
-        known = client.batch_is_exist(names)
+        known = client.batch_is_exist(names)  # which Mooncake counts as a use
         there = [name for name, code in zip(names, known, strict=True) if code == 1]
         copies = client.batch_get_replica_desc(there) if there else {}
         for item, name in zip(items, names, strict=True):

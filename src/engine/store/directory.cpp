@@ -85,6 +85,7 @@ void DirectoryStore::put_one(const pkv_store_item& item) {
   shard.check_replaceable(path.name);
   os::FileReplacement replacement(std::move(shard), path.name, durable_);
   replacement.file().write(item.data, static_cast<size_t>(item.size));
+  replacement.file().touch(time_of_use());
   replacement.commit();
   bytes_ += item.size;
 }
@@ -105,37 +106,43 @@ int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
   return stored > 0 || items.empty() ? stored : -error;
 }
 
-// Returns the size of an item, of which it copies as much as fits; 0 if there is none.
-uint64_t DirectoryStore::get_one(const pkv_store_item& item) const {
+// Returns the time for a file that is used now. It is later than all before, so that files that are
+// used within one tick of the system's clock keep their order.
+std::chrono::nanoseconds DirectoryStore::time_of_use() noexcept {
+  using namespace std::chrono;
+  const nanoseconds now = system_clock::now().time_since_epoch();
+  nanoseconds last = last_use_, next;
+  do next = std::max(now, last + microseconds(1));
+  while (!last_use_.compare_exchange_weak(last, next));
+  return next;
+}
+
+// Marks an item as used and copies `room` bytes of it. Returns its size; 0 if there is none.
+uint64_t DirectoryStore::use(const pkv_store_item& item, uint64_t room) {
   const ItemPath path(item.name);
   const std::optional<os::Directory> shard = root_.find_own(path.shard.c_str());
   if (!shard) return 0;
   std::optional<os::File> file = shard->open_file(path.name.c_str());
   if (!file) return 0;
   const uint64_t size = file->remaining().value_or(0);
-  file->read(item.data, static_cast<size_t>(std::min(item.size, size)));
-  file->touch();  // marks it as used; if that fails, it is only evicted earlier
+  file->read(item.data, static_cast<size_t>(std::min(room, size)));
+  file->touch(time_of_use());  // if that fails, it is only evicted earlier
   return size;
 }
 
-int64_t DirectoryStore::get(std::span<pkv_store_item> items) {
+int64_t DirectoryStore::get(std::span<pkv_store_item> items) { return use_all(items, true); }
+
+int64_t DirectoryStore::probe(std::span<pkv_store_item> items) { return use_all(items, false); }
+
+// Sets the sizes of items; 0 for a miss, such as an item that cannot be read.
+int64_t DirectoryStore::use_all(std::span<pkv_store_item> items, bool read) {
   int64_t found = 0;
   for (pkv_store_item& item : items) {
     try {
-      item.size = get_one(item);
+      item.size = use(item, read ? item.size : 0);
     } catch (const Error&) {
-      item.size = 0;  // an item that cannot be read is a miss
+      item.size = 0;
     }
-    found += item.size != 0;
-  }
-  return found;
-}
-
-int64_t DirectoryStore::probe(std::span<pkv_store_item> items) {
-  int64_t found = 0;
-  for (pkv_store_item& item : items) {
-    const std::optional<os::Directory::Status> status = item_at(ItemPath(item.name));
-    item.size = status ? status->bytes : 0;
     found += item.size != 0;
   }
   return found;

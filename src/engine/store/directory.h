@@ -1,6 +1,7 @@
 // A store that keeps each item in a file of one directory, under its key: path/0f/f3a0....kv.
 // Several processes may use it at once: a file appears complete or not at all, and an item that one
-// process deletes is a miss for the others.
+// process deletes is a miss for the others. The time of a file's last change is that of its last
+// use.
 //
 // For security, the directory is opened once, and everything below it is opened relative to it and
 // without following symbolic links. The directory and its shards (path/0f) must belong to the user
@@ -56,7 +57,9 @@ class DirectoryStore {
 
   std::optional<os::Directory::Status> item_at(const ItemPath& path) const;
   void put_one(const pkv_store_item& item);
-  uint64_t get_one(const pkv_store_item& item) const;
+  uint64_t use(const pkv_store_item& item, uint64_t room);
+  int64_t use_all(std::span<pkv_store_item> items, bool read);
+  std::chrono::nanoseconds time_of_use() noexcept;
   bool remove(const ItemPath& path) const;
   bool for_each_file(const std::function<void(const os::Directory& shard, const char* shard_name,
                                               const char* name)>& visit) const;
@@ -68,6 +71,7 @@ class DirectoryStore {
   const bool durable_;
   const os::Directory root_;
   std::atomic<uint64_t> bytes_{0};  // of all files; other processes may have changed it since
+  std::atomic<std::chrono::nanoseconds> last_use_{};  // since 1970
   std::mutex make_room_mutex_;
 };
 

@@ -161,7 +161,7 @@ Reader::LookupResult Reader::look_up(std::string_view salt, prefix::Tokens text,
     for (size_t i = 0; i < items.size(); i++) {
       lookup.present.push_back(items[i].size == format_.value_bytes(i % groups()));
       // The block of a key that the store has lost is written again.
-      if (lookup.present.back() == 0) store_.forget(lookup.keys[first + i]);
+      if (lookup.present.back() == 0) store_.known().forget(lookup.keys[first + i]);
     }
     while (limit < asked && complete(limit)) limit++;
   }
@@ -214,7 +214,7 @@ Reader::Items Reader::read_items(const LookupResult& lookup, prefix::Tokens text
       corrupt_items_ += 1;
       store_.drop(items[i]);
     }
-    store_.forget(key);
+    store_.known().forget(key);
     count = std::min(count, position - first);
   }
   return items;

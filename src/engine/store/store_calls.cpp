@@ -1,10 +1,9 @@
-// Calls the functions of a pkv_store, pauses after a failure, and remembers keys.
+// Calls the functions of a pkv_store, and pauses after a failure.
 #include "engine/store/store_calls.h"
 
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <cstring>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -20,14 +19,6 @@ int64_t now() {
 }
 
 constexpr int64_t min_pause = 100'000'000, max_pause = 10'000'000'000;  // nanoseconds
-constexpr size_t max_keys = size_t{1} << 20;
-
-// Returns the first bytes of a key. If another key has the same, its item is not written: a miss.
-uint64_t key_prefix(const ContentKey& key) {
-  uint64_t number;
-  std::memcpy(&number, key.data(), sizeof number);
-  return number;
-}
 
 }  // namespace
 
@@ -41,14 +32,16 @@ bool StoreCalls::down() const noexcept {
   return now() < down_until_.load(std::memory_order_relaxed);
 }
 
-template <class Items, class Call>
-uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
+template <class Call>
+uint64_t StoreCalls::call(std::span<pkv_store_item> items, const Call& function) noexcept {
   if (items.empty() || down()) return 0;
   int64_t result;
+  std::ranges::reverse(items);
   {
     HookScope scope;
     result = function(store_.user, items.size(), items.data());
   }
+  std::ranges::reverse(items);
   if (result >= 0) {
     if (pause_.load(std::memory_order_relaxed) != 0 &&
         pause_.exchange(0, std::memory_order_relaxed) != 0)
@@ -70,8 +63,10 @@ uint64_t StoreCalls::call(Items items, const Call& function) noexcept {
   return 0;
 }
 
-uint64_t StoreCalls::put(std::span<const pkv_store_item> items) noexcept {
-  return call(items, store_.put);
+uint64_t StoreCalls::put(std::span<pkv_store_item> items) noexcept {
+  const uint64_t stored = call(items, store_.put);
+  known_.count_puts(stored);
+  return stored;
 }
 
 // Sets every size to 0 if the store has none of the items or is down.
@@ -90,24 +85,6 @@ uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
   return get_or_probe(items, store_.probe);
 }
 
-void StoreCalls::drop(const pkv_store_item& item) noexcept {
-  call(std::span(&item, 1), store_.drop);
-}
-
-bool StoreCalls::knows(const ContentKey& key) const {
-  const std::lock_guard lock(keys_mutex_);
-  return keys_.contains(key_prefix(key));
-}
-
-void StoreCalls::remember(const ContentKey& key) {
-  const std::lock_guard lock(keys_mutex_);
-  if (keys_.size() >= max_keys) keys_.clear();
-  keys_.insert(key_prefix(key));
-}
-
-void StoreCalls::forget(const ContentKey& key) {
-  const std::lock_guard lock(keys_mutex_);
-  keys_.erase(key_prefix(key));
-}
+void StoreCalls::drop(pkv_store_item item) noexcept { call(std::span(&item, 1), store_.drop); }
 
 }  // namespace pkv::store

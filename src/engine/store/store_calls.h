@@ -1,17 +1,15 @@
 // Calls the caller's pkv_store and counts failures. After a failure it does not call the
-// store for a while. Remembers the keys of items that were seen in the store.
+// store for a while.
 #pragma once
 
 #include <pagedkv/store.h>
 
 #include <atomic>
-#include <mutex>
 #include <span>
-#include <unordered_set>
 
 #include "base/count.h"
 #include "base/logger.h"
-#include "engine/store/block_keys.h"
+#include "engine/store/known_items.h"
 
 namespace pkv::store {
 
@@ -27,23 +25,22 @@ class StoreCalls {
   StoreCalls(const StoreCalls&) = delete;
   StoreCalls& operator=(const StoreCalls&) = delete;
 
-  // Return how many items the store put or found; 0 if it is down. get and probe set the sizes of
-  // the items, to 0 for those that were not found.
-  uint64_t put(std::span<const pkv_store_item> items) noexcept;
+  // Items that belong to one text are given in its order. The store gets the last one first: if it
+  // deletes what was not used for longest, the ends of texts are deleted before the beginnings that
+  // they need. Return how many items the store put or found; 0 if it is down. get and probe set the
+  // sizes of the items, to 0 for those that were not found.
+  uint64_t put(std::span<pkv_store_item> items) noexcept;
   uint64_t get(std::span<pkv_store_item> items) noexcept;
   uint64_t probe(std::span<pkv_store_item> items) noexcept;
-  void drop(const pkv_store_item& item) noexcept;
+  void drop(pkv_store_item item) noexcept;
   bool down() const noexcept;
   uint64_t failures() const { return failures_; }
 
-  // The remembered keys. Any key may be forgotten; that costs one more question to the store.
-  bool knows(const ContentKey& key) const;
-  void remember(const ContentKey& key);
-  void forget(const ContentKey& key);
+  KnownItems& known() { return known_; }
 
  private:
-  template <class Items, class Call>
-  uint64_t call(Items items, const Call& function) noexcept;
+  template <class Call>
+  uint64_t call(std::span<pkv_store_item> items, const Call& function) noexcept;
   template <class Call>
   uint64_t get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept;
 
@@ -52,8 +49,7 @@ class StoreCalls {
   bool owned_ = false;
   Count failures_;
   std::atomic<int64_t> down_until_{0}, pause_{0};  // nanoseconds
-  mutable std::mutex keys_mutex_;                  // while it is locked, nothing else is
-  std::unordered_set<uint64_t> keys_;              // the first bytes of each
+  KnownItems known_;
 };
 
 }  // namespace pkv::store

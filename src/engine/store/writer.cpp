@@ -45,7 +45,8 @@ void Writer::run() noexcept {
   }
 }
 
-// Takes the next content and writes it until it is released or the store fails.
+// Takes the next content and writes it until it is released or the store fails. Batches go from the
+// end of the text to its beginning, as the items of each do (StoreCalls).
 void Writer::write_next(uint64_t& written) {
   std::string salt;
   std::vector<int32_t> text;
@@ -61,10 +62,11 @@ void Writer::write_next(uint64_t& written) {
   const size_t groups = format_.groups();
   const std::vector<ContentKey> keys = format_.keys(salt, text, 0, total);
   while (written < total) {
-    const uint64_t count = std::min<uint64_t>(format_.batch_positions(), total - written);
+    const uint64_t left = total - written;
+    const uint64_t count = std::min<uint64_t>(format_.batch_positions(), left);
+    const uint64_t first = left - count;
     const std::chrono::nanoseconds begin = os::thread_time();
-    if (!write_batch(std::span(keys).subspan(written * groups, count * groups), text, written))
-      return;
+    if (!write_batch(std::span(keys).subspan(first * groups, count * groups), text, first)) return;
     written += count;
     throttle_during_steps(os::thread_time() - begin);
   }
@@ -83,28 +85,35 @@ void Writer::throttle_during_steps(std::chrono::nanoseconds worked) {
 }
 
 // Returns 1 for each key that the store has, from memory or by asking the store, and 0 for others.
-std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys) {
+// Asks again about a text once the store got as many items as the text has: so few that in a store
+// with room for some texts, what is used does not become the oldest meanwhile.
+std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys,
+                                               uint64_t text_items) {
   std::vector<unsigned char> stored(keys.size());
   std::vector<pkv_store_item> asked;
   std::vector<size_t> asked_indices;
   for (size_t i = 0; i < keys.size(); i++) {
-    stored[i] = store_.knows(keys[i]);
+    stored[i] = store_.known().knows(keys[i], text_items);
     if (stored[i]) continue;
     asked.push_back(item_of(keys[i]));
     asked_indices.push_back(i);
   }
   store_.probe(asked);
-  for (size_t i = 0; i < asked.size(); i++)
-    stored[asked_indices[i]] =
-        asked[i].size == format_.value_bytes(asked_indices[i] % format_.groups());
+  for (size_t i = 0; i < asked.size(); i++) {
+    const size_t index = asked_indices[i];
+    stored[index] = asked[i].size == format_.value_bytes(index % format_.groups());
+    if (stored[index] != 0) store_.known().remember(keys[index]);
+  }
   return stored;
 }
 
 // Writes a batch of positions that begins at `first`. Returns false if the content was released or
 // the store failed.
 bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first) {
-  std::vector<unsigned char> stored = find_stored(keys);
+  const uint64_t text_items = text.size() / format_.block_size() * format_.groups();
+  const std::vector<unsigned char> stored = find_stored(keys, text_items);
   std::vector<pkv_store_item> items;
+  std::vector<size_t> indices;  // of their keys
   Copies opaque(format_.groups());
   std::vector<std::pair<size_t, unsigned char*>> unsealed;  // by index of the key: opaque values
   unsigned char* at = worker_.buffer();
@@ -130,16 +139,15 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
       format_.seal(g, keys[i], at);
     items.push_back(item_of(keys[i], at, format_.value_bytes(g)));
     at += format_.value_bytes(g);
-    stored[i] = 1;  // if put() succeeds
+    indices.push_back(i);
   }
   if (!unsealed.empty() && !read_opaque(opaque)) return false;
   for (const auto& [i, value] : unsealed) format_.seal(i % format_.groups(), keys[i], value);
   const uint64_t written = store_.put(items);
   written_items_ += written;
-  for (size_t i = 0; i < written; i++) written_bytes_ += items[i].size;
+  for (size_t i = items.size() - written; i < items.size(); i++) written_bytes_ += items[i].size;
   if (written < items.size()) return false;
-  for (size_t i = 0; i < keys.size(); i++)
-    if (stored[i] != 0) store_.remember(keys[i]);
+  for (const size_t index : indices) store_.known().remember(keys[index]);
   return true;
 }
 

@@ -33,7 +33,7 @@ class Writer {
   using Copies = std::vector<std::vector<memory::BlockIo::Copy>>;  // by group
   void hold(size_t g, memory::Block block);
   bool read_opaque(const Copies& copies);
-  std::vector<unsigned char> find_stored(std::span<const ContentKey> keys);
+  std::vector<unsigned char> find_stored(std::span<const ContentKey> keys, uint64_t text_items);
   void throttle_during_steps(std::chrono::nanoseconds worked);
 
   const ItemFormat& format_;
