@@ -308,6 +308,19 @@ def test_blocks_computed_over_lost_ones_are_not_stored(
         assert stats["found"] == 13
 
 
+def test_changed_weights_use_no_stored_blocks(connector: Any) -> None:
+    text, store = [1 + i % 8 for i in range(5 * BLOCK)], MemoryStore()
+    found = []
+    for reset in (False, False, True, False):
+        engine = Engine(connector, store)
+        if reset:
+            assert engine.scheduler.reset_cache()
+        engine.serve([Request("a", text, 1)])
+        engine.close()
+        found.append(engine.worker.stats.get("found", 0))
+    assert found == [0, 4, 0, 4]
+
+
 def test_plays_with_a_store_that_loses_blocks(connector: Any) -> None:
     for number in range(ROUNDS):
         seed = SEED + number

@@ -133,6 +133,13 @@ class PagedKVConnector(KVConnectorBase_V1):
             self._tracked.pop(request_id, None)
         return transfers
 
+    def reset_cache(self) -> bool:
+        """vLLM calls this after its weights were changed, if its caller asks for it. The new ones
+        have no name that another process could know."""
+        self._model = digest([self._model, os.urandom(32)])
+        self._tracked.clear()
+        return True
+
     def _schedule(self, transfers: Transfers, computed: Computed) -> None:
         """The blocks of a request that the step loads and completes."""
         tracked = self._tracked.get(computed.request_id)
@@ -343,6 +350,11 @@ def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") 
     """What keys and values depend on besides the tokens: the weights, and everything that says how
     they are read and used.
     """
+    if getattr(vllm_config.cache_config, "calculate_kv_scales", False):
+        raise ValueError(
+            "--calculate-kv-scales: the scales come from the first request of a process, so its "
+            "blocks would be wrong in another one"
+        )
     if (workers := vllm_config.parallel_config.world_size) != 1:
         raise ValueError(
             f"the model is on {workers} workers; PagedKVConnector stores the blocks of one"
@@ -355,6 +367,7 @@ def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") 
         group.kv_cache_spec,
         group.layer_names,
         vllm_config.cache_config.cache_dtype,
+        getattr(vllm_config.model_config, "disable_sliding_window", None),
         load.load_format,
         load.ignore_patterns,
         load.model_loader_extra_config,
