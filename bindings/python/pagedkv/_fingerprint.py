@@ -117,7 +117,6 @@ class _Walk:
         self.tensors: list[tuple[str, torch.Tensor]] = []
         # Where changes are looked for.
         self.dicts: list[dict[Any, Any]] = []
-        self.tensor_dicts: list[dict[Any, Any]] = []
         self.lists: list[list[Any] | set[Any]] = []
         self.classes: list[Any] = []  # of modules
         self._numbers: dict[int, int] = {}
@@ -178,8 +177,6 @@ class _Walk:
         for name in sorted(fields, key=str):
             if name in _WITHOUT_EFFECT or name in without:
                 continue
-            if name in ("_parameters", "_buffers"):
-                self.tensor_dicts.append(fields[name])
             if name in _HOOKS:  # by numbers that count all hooks of the process
                 self.dicts.append(fields[name])
                 yield from ((name, hook) for hook in fields[name].values() if not _is_ours(hook))
@@ -227,7 +224,6 @@ class _Seen:
     def _now(self) -> tuple[Any, ...]:
         every, walk = itertools.chain.from_iterable, self._walk
         return (
-            [*map(id, every(map(dict.values, walk.tensor_dicts)))],
             [*map(_version, self._counted)],
             [*map(torch.Tensor.data_ptr, self._placed)],
             [*every(map(dict.values, walk.dicts))],
