@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 import queue
 import socket
 import struct
@@ -64,7 +65,14 @@ class Shape:
 class Channel:
     """Frames on a connected socket. The first frame in each direction is a HELLO."""
 
-    def __init__(self, connection: socket.socket, shape: Shape) -> None:
+    def __init__(self, connection: socket.socket, shape: Shape, patience: float) -> None:
+        """The stream ends if the other end does not read for `patience` seconds."""
+        if os.name == "posix":
+            seconds, rest = divmod(patience, 1)
+            wait = struct.pack("@ll", int(seconds), int(1e6 * rest))
+        else:
+            wait = struct.pack("@L", int(1000 * patience))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         self.connection, self.shape = connection, shape
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waiting: queue.Queue[list[Any] | None] = queue.Queue(QUEUE_FRAMES)
@@ -87,6 +95,11 @@ class Channel:
             raise HandoverError(f"cannot send: {self._failed}") from self._failed
         size = sum(memoryview(part).nbytes for part in parts)
         self._waiting.put([HEAD.pack(MAGIC, VERSION, kind, size), *parts])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether send() would not wait."""
+        return not self._waiting.full()
 
     def _send_waiting(self) -> None:
         while (parts := self._waiting.get()) is not None:

@@ -98,7 +98,10 @@ class Engine:
 
 
 class RowSender:
-    """Sends rows of a request: a few layers per frame as they are computed, or all at the end."""
+    """Sends rows of a request: a few layers per frame as they are computed, or all at the end.
+
+    While the model computes, nobody else can, so no frame is waited for then.
+    """
 
     def __init__(self, channel: Channel, request: int, first: int, engine: Engine, group: int):
         self.channel, self.request, self.first, self.engine = channel, request, first, engine
@@ -121,17 +124,21 @@ class RowSender:
             )
             self._frames.append((head, *self._pending))
             self._pending = []
-            if self.group:
-                self.flush()
+            while self.group and self._frames and self.channel.has_room:
+                self.channel.send(Kind.ROWS, *self._frames.pop(0))
+
+    def end_chunk(self) -> None:
+        """Sends what had to wait, so that it does not grow with the prompt."""
+        if self.group:
+            self.flush()
 
     def flush(self) -> None:
-        for frame in self._frames:
-            self.channel.send(Kind.ROWS, *frame)
-        self._frames = []
+        while self._frames:
+            self.channel.send(Kind.ROWS, *self._frames.pop(0))
 
 
 def compute_prompt(
-    engine: Engine, session: pagedkv.Session, prompt: list[int], sender: Any = None
+    engine: Engine, session: pagedkv.Session, prompt: list[int], sender: RowSender | None = None
 ) -> int:
     """Computes the prompt in chunks, from where the session ends. Returns the first token after
     it."""
@@ -140,6 +147,8 @@ def compute_prompt(
         part = prompt[len(session) : len(session) + engine.chunk]
         with engine.lock:
             best = engine.step([(session, part)], sender)[0]
+        if sender is not None:
+            sender.end_chunk()
     return best
 
 
@@ -152,13 +161,14 @@ def send_cached(engine: Engine, session: pagedkv.Session, sender: RowSender) -> 
             k, v = np.empty(shape, np.float32), np.empty(shape, np.float32)
             session.read(layer, first, end - first, k, v)
             sender.layer(first, layer, k, v)
+            sender.end_chunk()
 
 
-def serve_one(engine: Engine, connection: socket.socket, group: int) -> None:
+def serve_one(engine: Engine, connection: socket.socket, options: Options) -> None:
     """Computes the prompts that one connection asks for."""
     channel = None
     try:
-        channel = Channel(connection, engine.shape)
+        channel = Channel(connection, engine.shape, options.timeout)
         while True:
             kind, body = channel.receive()
             if kind != Kind.PROMPT:
@@ -166,7 +176,7 @@ def serve_one(engine: Engine, connection: socket.socket, group: int) -> None:
             request, prompt, cached = unpack_prompt(
                 body, engine.model.vocabulary, engine.model.context
             )
-            sender = RowSender(channel, request, cached, engine, group)
+            sender = RowSender(channel, request, cached, engine, options.group)
             with engine.cache.open_session() as session:
                 if engine.cache.config.dtype in (pagedkv.Dtype.F32, pagedkv.Dtype.F16):
                     session.match_prefix(prompt[:-1])  # quantised rows cannot be read back exactly
@@ -194,7 +204,7 @@ def serve(options: Options, ready: Any = None) -> None:
         while True:
             connection, _ = server.accept()
             threading.Thread(
-                target=serve_one, args=(engine, connection, options.group), daemon=True
+                target=serve_one, args=(engine, connection, options), daemon=True
             ).start()
 
 
@@ -292,7 +302,7 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
         address = parse_address(options.connect)
         try:
             connection = socket.create_connection(address, timeout=options.timeout)
-            channel = Channel(connection, engine.shape)
+            channel = Channel(connection, engine.shape, options.timeout)
             receiver = Receiver(engine, channel, ready)
             receiver.start()
         except (HandoverError, OSError) as error:
@@ -406,7 +416,7 @@ def parse(arguments: list[str] | None = None) -> Options:
     add("--every", type=float, default=0.0, metavar="S", help="seconds between requests")
     add("--length", type=int, default=160, help="tokens of a prompt")
     add("--tokens", type=int, default=32, help="tokens to generate per request")
-    add("--timeout", type=float, default=60.0, help="seconds until decode continues alone")
+    add("--timeout", type=float, default=60.0, help="seconds until the other end counts as dead")
     add("--json", type=pathlib.Path, help="output file for timings and tokens")
     return parser.parse_args(arguments)
 

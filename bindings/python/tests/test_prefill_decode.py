@@ -231,6 +231,42 @@ def test_strangers_ask_for_prompts() -> None:
                 received += part
 
 
+def prompt_of(request: int, tokens: list[int]) -> bytes:
+    head = struct.pack("<IIQQ", request, len(tokens), 0, 0)
+    return frame(2, head + struct.pack(f"<{len(tokens)}i", *tokens))
+
+
+@pytest.mark.skipif(helpers.ON_WINDOWS, reason="sizes of its buffers differ")
+def test_one_that_does_not_read_stops_nobody() -> None:
+    """It asks for more rows than the system's buffers hold."""
+    port = free_port()
+    model = ("--random", "2,256,1024", "--blocks", "4096", "--timeout", "5")
+    with prefill(python("prefill", "--listen", f"127.0.0.1:{port}", *model)) as server:
+        hello, ended = hello_of(port), threading.Event()
+
+        def read_lines() -> None:
+            assert server.stdout is not None
+            if any("a connection ends: cannot send" in line for line in server.stdout):
+                ended.set()
+
+        reader = threading.Thread(target=read_lines)
+        reader.start()
+        with connect(port) as silent:
+            silent.sendall(hello)
+            for request in range(16):  # 2 MB of rows for each
+                silent.sendall(prompt_of(request, [request + 1] * 1000))
+            while not ended.is_set():
+                with connect(port) as connection:
+                    connection.sendall(hello + prompt_of(5, [30] * 30))
+                    connection.settimeout(60)
+                    received = b""
+                    while head(4, 8) not in received:
+                        part = connection.recv(1 << 16)
+                        assert part, received[-100:]
+                        received += part
+        reader.join()
+
+
 def lie(server: socket.socket, hello: bytes, said: bytes) -> None:
     """Sends HELLO and the given frames to each client."""
     connection, _ = server.accept()
