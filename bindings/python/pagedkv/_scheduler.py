@@ -10,6 +10,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from ._enums import enum_number
 from ._handle import unsigned
 from ._repr import counted
 from ._text import TextStream
@@ -17,10 +18,12 @@ from ._weights import digest
 from .batch import Batch
 from .cache import Cache
 from .errors import BatchTooLargeError, MisuseError, OutOfBlocksError
-from .generated.raw import Status
+from .generated.raw import HintAction, Status
 from .generated.records import SessionInfo
 from .hints import Hint
 from .session import Session
+
+_OF_CACHED = frozenset([HintAction.PIN, HintAction.SHARE, HintAction.DEMOTE])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Request:
     # yet.
     _read_until: float | None = None
     _text: TextStream | None = None  # before the answer
+    _dropped: bool = False  # nobody can read its stream any more
     _events: list[Event] = dataclasses.field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -216,10 +220,19 @@ class Scheduler:
     def remove(self, request: Request) -> None:
         if request._session is not None:
             request._session._end()
+            if request.finish is not Finish.FAILED:
+                self._hint_at_end(request)
         if request._state is not _State.DONE:
             self.finished += request.finish is not Finish.CANCELLED
         request._session, request._state = None, _State.DONE
         self.requests = [other for other in self.requests if other is not request]
+
+    def _hint_at_end(self, request: Request) -> None:
+        """Gives the hints that are about cached blocks; there were none when the request began."""
+        for hint in request.hints:
+            if enum_number(hint.action, HintAction, "action") in _OF_CACHED:
+                text, salt = request.tokens[:-1], self.salt_of(request)
+                self._cache.hint(tokens=text, salt=salt, **hint._asdict())
 
     def fail(self, request: Request, error: Exception) -> None:
         """Ends a request that cannot continue."""
@@ -237,6 +250,7 @@ class Scheduler:
         """Plans a step and takes its blocks. None: there is nothing to do."""
         if not self._ended_well:
             self._recover()
+        self._remove_ended()
         if model != self._model:
             self._compute_again(model)
         self._ended_well = False
@@ -287,6 +301,14 @@ class Scheduler:
                 waits = lost or info is None or info.suspended
                 request._state = _State.WAITING if waits else _State.RUNNING
                 request._held = 0 if waits or info is None else info.length
+
+    def _remove_ended(self) -> None:
+        """Removes requests whose stream was dropped, or whose removal an exception ended."""
+        for request in self.requests:
+            if request._dropped and request.finish is None:
+                request.finish = Finish.CANCELLED
+            if request.finish is not None:
+                self.remove(request)
 
     def _compute_again(self, model: bytes) -> None:
         """Continues with another model, which shares no blocks with the last one."""

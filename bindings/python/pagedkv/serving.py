@@ -21,8 +21,9 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
@@ -57,6 +58,8 @@ __all__ = [
     "RequestFailedError",
     "Sampling",
 ]
+
+Prompt: TypeAlias = str | Sequence[SupportsIndex] | Mapping[str, Any] | torch.Tensor
 
 _SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(kept_events=1 << 16), Sampling()
 
@@ -195,7 +198,7 @@ class Engine(Uncopied):
 
     def add(
         self,
-        prompt: str | Sequence[SupportsIndex],
+        prompt: Prompt,
         *,
         max_new_tokens: SupportsIndex = 128,
         stop_tokens: Sequence[SupportsIndex] | None = None,
@@ -204,10 +207,12 @@ class Engine(Uncopied):
         salt: bytes | None = None,
         hints: Sequence[Hint] = (),
     ) -> Request:
-        """Adds a text or token ids to be continued. `stop_tokens` end the answer, by default those
+        """Adds a text or token ids to be continued, also as a tokenizer returns them. A text that
+        begins with the tokenizer's first special token, as those of chat templates do, gets no
+        second one. `stop_tokens` end the answer, by default those
         of the model's generation config. Requests of a higher priority begin earlier and are
         preempted later. Only requests of the same salt share prefixes. `hints` are about what the
-        request leaves in the prefix index: see `pagedkv.hints`."""
+        request leaves in the prefix index: see `pagedkv.hints`. Pins begin when it ends."""
         tokens, new = self._token_ids(prompt), integer(max_new_tokens, "max_new_tokens")
         limit = len(tokens) + new
         if new < 1 or limit > self._max_length:
@@ -240,7 +245,7 @@ class Engine(Uncopied):
         if request.finish is None:
             self._cancel(request)
 
-    def stream(self, prompt: str | Sequence[int], **options: Any) -> Generator[Event, None, None]:
+    def stream(self, prompt: Prompt, **options: Any) -> Generator[Event, None, None]:
         """Adds a request (options as for `add`) and yields its tokens as they are computed. Other
         requests continue meanwhile; several streams may be read in turn. Closing a stream early
         cancels its request."""
@@ -249,6 +254,12 @@ class Engine(Uncopied):
     def events(self, request: Request) -> Generator[Event, None, None]:
         """Like stream(), for a request that was added: yields its tokens from the first on. After
         the last token of a failed request it raises a RequestFailedError."""
+        events = self._events(request)
+        # A generator that never ran does not end by itself. The collector may call this in a step.
+        weakref.finalize(events, _drop, request).atexit = False
+        return events
+
+    def _events(self, request: Request) -> Generator[Event, None, None]:
         try:
             for at in itertools.count():
                 while at == len(request._events) and request.finish is None:
@@ -319,12 +330,14 @@ class Engine(Uncopied):
 
     # ---- Internal ----
 
-    def _token_ids(self, prompt: str | Sequence[SupportsIndex]) -> list[int]:
+    def _token_ids(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
             if self._tokenizer is None:
                 raise ValueError("a prompt of text needs an engine with a tokenizer")
-            prompt = list(self._tokenizer(prompt)["input_ids"])
-        tokens = [integer(token, "prompt") for token in prompt]
+            first = self._tokenizer.bos_token
+            begins = bool(first) and prompt.startswith(first)
+            prompt = self._tokenizer(prompt, add_special_tokens=not begins)
+        tokens = [integer(token, "prompt") for token in _one_prompt(prompt)]
         if not tokens:
             raise ValueError("the prompt is empty: at least one token is needed")
         if unknown := [token for token in tokens if not 0 <= token < self._vocabulary]:
@@ -353,6 +366,26 @@ class Engine(Uncopied):
         request.finish = Finish.CANCELLED
         self._scheduler.remove(request)
         self._tell(request)
+
+
+def _one_prompt(given: Any) -> list[Any]:
+    """Token ids as a list. Tokenizers return them with a mask, and as a batch if they return
+    tensors."""
+    ids = given["input_ids"] if isinstance(given, Mapping) else given
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if not isinstance(ids, list):
+        raise ValueError(f"the prompt is {ids!r}, and a list of token ids is needed")
+    if ids and isinstance(ids[0], list | tuple):
+        if len(ids) != 1:
+            raise ValueError(f"the prompt is a batch of {len(ids)}: add one prompt at a time")
+        ids = list(ids[0])
+    if isinstance(given, Mapping) and 0 in torch.as_tensor(given.get("attention_mask", 1)):
+        raise ValueError("the prompt has padding, which its attention_mask hides: add it without")
+    return ids
+
+
+def _drop(request: Request) -> None:
+    request._dropped = True
 
 
 # ---- The runner: the model over packed rows ----

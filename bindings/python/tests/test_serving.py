@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -181,6 +182,97 @@ def test_hints_say_what_a_request_leaves() -> None:
         engine.run()
         assert wrong.finish is Finish.FAILED
         assert "action" in wrong.error
+
+
+def test_a_request_can_pin_its_text() -> None:
+    pinned, others = prompts()[15], prompts()[:15]
+    for hints, kept in (((), 0), ((Hint("pin", end=32),), 32)):
+        with Engine(model_of("Llama"), blocks=8, max_running=1) as engine:
+            engine.add(pinned, max_new_tokens=3, hints=hints)
+            engine.run()
+            assert engine.cache.prefix_probe(pinned) == 48
+            for prompt in others[::2]:
+                engine.add([96, *prompt], max_new_tokens=40)
+            engine.run()
+            assert engine.cache.prefix_probe(pinned) == kept
+
+
+def test_a_stream_that_was_never_read_computes_nothing() -> None:
+    with Engine(model_of("Llama")) as engine:
+        stream = engine.stream(prompts()[0], max_new_tokens=NEW)
+        request = engine._scheduler.requests[0]
+        del stream
+        engine.run()
+        assert request.finish is Finish.CANCELLED
+        assert engine.stats.computed_tokens == 0
+        kept = engine.stream(prompts()[1], max_new_tokens=NEW)
+        engine.run()
+        assert len(list(kept)) == NEW
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_ctrl_c_while_a_request_is_cancelled(line: int) -> None:
+    """At each line of cancel() and what it calls in this package."""
+    with Engine(model_of("Llama")) as engine:
+        requests = [engine.add(prompt, max_new_tokens=NEW) for prompt in prompts()[:3]]
+        engine.step()
+        lines = 0
+
+        def trace(frame: Any, event: str, _argument: Any) -> Any:
+            nonlocal lines
+            if "/pagedkv/" not in frame.f_code.co_filename:
+                return None
+            if event == "line":
+                lines += 1
+                if lines == line + 1:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            engine.cancel(requests[1])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        for _ in range(3 * NEW):
+            engine.step()
+        assert engine._scheduler.requests == []
+        assert {len(request.answer) for request in requests[::2]} == {NEW}
+        assert engine.cache.stats().sessions == 0
+
+
+class ChatTokenizer:
+    """The token ids are the bytes of the text; it begins with a token of its own."""
+
+    backend_tokenizer, bos_token = None, "<s>"
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> Any:
+        begins = text.startswith("<s>")
+        ids = [*text.encode()[3 * begins :]]
+        return {"input_ids": [1] * (begins + add_special_tokens) + ids}
+
+    def decode(self, ids: list[int], **_options: Any) -> str:
+        return bytes(ids).decode(errors="replace")
+
+
+def test_prompts_as_tokenizers_return_them() -> None:
+    ids, model = [1, 65, 66, 67], model_of("Llama")
+    given: list[Any] = ["ABC", "<s>ABC", torch.tensor(ids), torch.tensor([ids]), [ids]]
+    masked = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, 4)}
+    encoded = transformers.BatchEncoding(masked)
+    given += [encoded, {"input_ids": ids}, torch.tensor([ids]).numpy(), tuple(ids)]
+    with Engine(model, ChatTokenizer()) as engine:
+        for prompt in given:
+            assert engine.add(prompt).tokens == ids
+        for wrong, sentence in (
+            (torch.tensor([ids, ids]), "the prompt is a batch of 2: add one prompt at a time"),
+            (torch.tensor(3), "the prompt is 3, and a list of token ids is needed"),
+            ({**masked, "attention_mask": [[0, 1, 1, 1]]}, "the prompt has padding, which"),
+            (torch.zeros(1, 0), "the prompt is empty"),
+        ):
+            with pytest.raises(ValueError, match=sentence):
+                engine.add(wrong)
 
 
 def test_sampling_draws_the_same_with_the_same_seed() -> None:
