@@ -5,10 +5,7 @@ refused, and the error gives its numbers.
 from __future__ import annotations
 
 import array
-import contextlib
 import ctypes
-import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -16,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _dlpack
+from ._handle import integer
 from ._library import opened
 from ._repr import counted
 from .errors import misuse
@@ -33,7 +31,11 @@ Rows: TypeAlias = "npt.NDArray[Any] | SupportsDLPack | memoryview"
 side: a NumPy array (bf16 as ml_dtypes.bfloat16 or, bit by bit, as uint16), anything with DLPack,
 or a buffer."""
 Floats: TypeAlias = npt.NDArray[np.float32]
-TokenIds: TypeAlias = "Sequence[int] | npt.NDArray[np.integer[Any]]"
+Integers: TypeAlias = "Sequence[int] | npt.NDArray[np.integer[Any]]"
+"""Integers of any type; refused if C's type cannot hold them."""
+IntegerRows: TypeAlias = "Sequence[Sequence[int]] | npt.NDArray[np.integer[Any]]"
+"""The same in two dimensions."""
+TokenIds: TypeAlias = Integers
 
 DTYPES = {"float32": Dtype.F32, "float16": Dtype.F16, "bfloat16": Dtype.BF16, "uint16": Dtype.BF16}
 DENSE = {"<f4": Dtype.F32, "<f2": Dtype.F16}
@@ -75,18 +77,30 @@ def _shown(shape: Sequence[int]) -> str:
 
 
 def tensor(array: Any, rows: int, heads: int, dim: int, what: str, out: bool = False) -> Tensor:
-    """The array as a pkv_tensor, which keeps the array's memory alive."""
-    if type(array) is np.ndarray and array.shape == (
-        rows,
-        heads,
-        dim,
-    ):  # the usual case, at a third of the time
-        dtype, flags = DENSE.get(array.dtype.str), array.flags
-        if dtype is not None and flags.c_contiguous and (flags.writeable or not out):
-            found = Tensor(address(array), dtype, heads * dim, dim, 0)
-            found.owner = array
-            return found
-    memory = _memory_of(array, what)
+    """The array as a pkv_tensor, which keeps the array's memory alive. It also has `shape` and
+    `writable`, so that nobody asks the array a second time.
+    """
+    return _dense(array, (rows, heads, dim), out) or _fitting(
+        _memory_of(array, what), rows, heads, dim, what, out
+    )
+
+
+def _dense(array: Any, shape: tuple[int, int, int], out: bool) -> Tensor | None:
+    """The usual case, at a third of the time."""
+    if type(array) is not np.ndarray or array.shape != shape:
+        return None
+    dtype, flags = DENSE.get(array.dtype.str), array.flags
+    if dtype is None or not flags.c_contiguous or (out and not flags.writeable):
+        return None
+    found = Tensor(address(array), dtype, shape[1] * shape[2], shape[2], 0)
+    found.owner, found.shape, found.writable = array, shape, flags.writeable
+    return found
+
+
+def _fitting(
+    memory: _dlpack.Memory, rows: int, heads: int, dim: int, what: str, out: bool
+) -> Tensor:
+    """Rows whose heads may also be side by side in one dimension."""
     if memory.shape == (rows, heads * dim):
         row, last = memory.strides
         memory = memory._replace(shape=(rows, heads, dim), strides=(row, dim * last, last))
@@ -122,43 +136,40 @@ def _tensor_of(memory: _dlpack.Memory, what: str, out: bool) -> Tensor:
     if out and not memory.writable:
         raise misuse(f"{what}: the array is read only")
     found = Tensor(memory.address, dtype, *strides[-3:-1], *strides[:-3])
-    found.owner = memory.owner
+    found.owner, found.shape, found.writable = memory.owner, shape, memory.writable
     return found
 
 
-@dataclasses.dataclass(frozen=True)
 class BatchRows:
-    """The number of rows of each sequence, and the index of its first row: within its entry of a
-    padded batch, or over all rows.
+    """The number of rows of each sequence, and the index of its first row (None: sequences follow
+    each other without gaps): within its entry of a padded batch, or over all rows.
+
+    C gets `c_lengths` and `c_first_rows`. Checks use the same numbers as Python's integers, whose
+    sums never wrap.
     """
 
-    lengths: Sequence[int]
-    first_rows: Sequence[int] | None = None
-
-    @functools.cached_property
-    def total(self) -> int:
+    def __init__(self, lengths: Integers, what: str, first_rows: Integers | None = None) -> None:
+        self.c_lengths = integers(lengths, np.uint32, what, copy=True)
+        self.lengths: list[int] = self.c_lengths.tolist()
+        self.total = sum(self.lengths)
         """Of all sequences."""
-        return sum(self.lengths)
+        self.c_first_rows: npt.NDArray[np.uint32] | None = None
+        self.reach = max(self.lengths, default=0)
+        """The number of rows that an array needs: per entry of a padded batch, or with first rows
+        in all."""
+        if first_rows is not None:
+            self._place(integers(first_rows, np.uint32, "first_rows", copy=True))
 
-    @functools.cached_property
-    def reach(self) -> int:
-        """The number of rows that an array needs: per entry of a padded batch, or in all."""
-        first = self.first_rows or [0] * len(self.lengths)
-        ends = [at + n for at, n in zip(first, self.lengths, strict=True) if n]
-        return max(ends, default=0)
+    def _place(self, first_rows: npt.NDArray[np.uint32]) -> None:
+        if len(first_rows) != len(self.lengths):
+            raise misuse(f"first_rows: {len(self.lengths)} are needed, {len(first_rows)} are there")
+        self.c_first_rows = first_rows
+        ends = (at + n for at, n in zip(first_rows.tolist(), self.lengths, strict=True) if n)
+        self.reach = max(ends, default=0)
 
-
-def place_rows(
-    lengths: Sequence[int], first_rows: Sequence[int] | None
-) -> tuple[BatchRows, ctypes.Array[Any] | None]:
-    """The rows of a batch, and their first rows for C. None: sequences follow each other without
-    gaps."""
-    if first_rows is None:
-        return BatchRows(lengths), None
-    numbers = number_array(first_rows, "first_rows")
-    if len(numbers) != len(lengths):
-        raise misuse(f"first_rows: {len(lengths)} are needed, {len(numbers)} are there")
-    return BatchRows(lengths, list(first_rows)), numbers
+    def moved(self, first_rows: Integers | None) -> BatchRows:
+        """The same rows at other places."""
+        return BatchRows(self.c_lengths, "lengths", first_rows)
 
 
 def batch_tensor(
@@ -167,19 +178,19 @@ def batch_tensor(
     """Like tensor(), for rows of several sequences. An array of four dimensions is a padded batch,
     [sequences][n][heads][dim].
     """
-    if getattr(array, "ndim", 0) != 4:
-        count = rows.total if rows.first_rows is None else int(array.shape[0])
-        if count < (rows.total if rows.first_rows is None else rows.reach):
-            raise misuse(f"{what}: the array has {counted(count, 'row')}; it needs {rows.reach}")
-        return tensor(array, count, heads, dim, what, out)
+    gaps = rows.c_first_rows is not None
+    if not gaps and (found := _dense(array, (rows.total, heads, dim), out)):
+        return found
     memory = _memory_of(array, what)
-    count, n = memory.shape[:2]
-    if (
-        count != len(rows.lengths)
-        or n < rows.reach
-        or tuple(memory.shape[2:]) != (heads, dim)
-        or n == 0
-    ):
+    count = memory.shape[0] if memory.shape else 0
+    if len(memory.shape) != 4:
+        if not gaps:
+            count = rows.total
+        elif count < rows.reach:
+            raise misuse(f"{what}: the array has {counted(count, 'row')}; it needs {rows.reach}")
+        return _fitting(memory, count, heads, dim, what, out)
+    n = memory.shape[1]
+    if count != len(rows.lengths) or n < rows.reach or memory.shape[2:] != (heads, dim) or n == 0:
         raise misuse(
             f"{what}: {_shown((len(rows.lengths), rows.reach, heads, dim))} (sequences, rows, "
             f"heads, dim) are needed, the array is {_shown(memory.shape)}"
@@ -187,110 +198,110 @@ def batch_tensor(
     return _tensor_of(memory, what, out)
 
 
+def integers(
+    given: Any, dtype: Any, what: str, *, dims: int = 1, copy: bool = False
+) -> npt.NDArray[Any]:
+    """A dense array of this type of integers, of a list or of an array of any type of integers.
+    What the type cannot hold is refused, because C would get another number.
+
+    All checks and C must use the result and nothing else of `given`. An array that is already as
+    needed is returned itself; `copy` keeps other threads from changing what was checked.
+    """
+    limits = np.iinfo(dtype)
+    found = _array(given, limits, dims, what)
+    if found.ndim != dims or (found.size and found.dtype.kind not in "iu"):
+        needed = "a list" if dims == 1 else f"an array of {dims} dimensions"
+        raise misuse(
+            f"{what}: {needed} of integers is needed, this is {found.dtype} {_shown(found.shape)}"
+        )
+    if found.size and not np.can_cast(found.dtype, dtype):
+        _check_range(int(found.min()), int(found.max()), limits, what)
+    flags = found.flags
+    usable = found.dtype == dtype and flags.c_contiguous and flags.aligned
+    made: npt.NDArray[Any] = found if usable and not copy else found.astype(dtype, order="C")
+    return made
+
+
+def _array(given: Any, limits: Any, dims: int, what: str) -> npt.NDArray[Any]:
+    if hasattr(given, "dtype"):
+        return np.asarray(given)
+    if dims == 1:
+        return _listed(given, limits, what)
+    nested = np.array(given, object)
+    if nested.ndim != dims:
+        return nested
+    return _listed(nested.ravel().tolist(), limits, what).reshape(nested.shape)
+
+
+_CODES = {"uint32": "I", "int32": "i", "uint64": "Q", "int64": "q"}
+
+
+def _listed(given: Any, limits: Any, what: str) -> npt.NDArray[Any]:
+    """Twice as fast as NumPy, whose own way makes floats of some lists of large integers."""
+    try:
+        # What array.array takes as bytes is a list of integers here.
+        return np.asarray(array.array(_CODES[limits.dtype.name], [*given]))
+    except OverflowError:
+        numbers = [integer(number, what) for number in given]
+        _check_range(min(numbers), max(numbers), limits, what)
+        raise
+    except TypeError:
+        raise misuse(f"{what}: a list of integers is needed, this is {given!r:.200}") from None
+
+
+def _check_range(low: int, high: int, limits: Any, what: str) -> None:
+    if not limits.min <= low <= high <= limits.max:
+        raise misuse(f"{what}: {low} to {high} is not between {limits.min} and {limits.max}")
+
+
+def some_integers(given: Any, count: int, dtype: Any, what: str) -> npt.NDArray[Any]:
+    """A list of this many integers."""
+    found = integers(given, dtype, what)
+    if len(found) != count:
+        raise misuse(f"{what} must be {counted(count, 'integer')}; this is {len(found)}")
+    return found
+
+
 def token_ids(tokens: TokenIds, what: str = "tokens") -> npt.NDArray[np.int32]:
     """Token ids as C takes them. An array of int32 is not copied."""
-    if isinstance(tokens, list):
-        # Twice as fast as NumPy. What it refuses gets a sentence below.
-        with contextlib.suppress(TypeError, OverflowError):
-            tokens = array.array("i", tokens)
-    ids = np.asarray(tokens)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        shown = f"{ids.dtype} {_shown(ids.shape)}" if ids.ndim else repr(tokens)
-        raise misuse(f"{what}: a list of integers is needed, this is {shown}")
-    if (
-        ids.dtype != np.int32
-        and ids.size
-        and not -(2**31) <= int(ids.min()) <= int(ids.max()) < 2**31
-    ):
-        raise misuse(f"{what}: ids from {ids.min()} to {ids.max()} do not fit into 32 bits")
-    return np.ascontiguousarray(ids, dtype=np.int32)
+    return integers(tokens, np.int32, what)
 
 
 def floats(array: Any, shape: tuple[int, ...], what: str, out: bool = False) -> Floats:
     """A dense float32 array of this shape. Other arrays are copied, or refused if they are
     outputs."""
-    if out:
-        usable = (
-            isinstance(array, np.ndarray)
-            and array.dtype == np.float32
-            and array.flags.c_contiguous
-            and array.flags.writeable
-        )
-        if not usable:
-            raise misuse(f"{what}: a dense, writable NumPy array of float32 is needed")
+    if out and not _is_output(array, np.float32):
+        raise misuse(f"{what}: a dense, writable NumPy array of float32 is needed")
     found: Floats = np.ascontiguousarray(array, dtype=np.float32)
     if found.shape != shape:
         raise misuse(f"{what}: {_shown(shape)} are needed, the array is {_shown(found.shape)}")
     return found
 
 
-def counts(numbers: Sequence[int], limit: int, what: str) -> None:
-    """Refuses numbers that are too large, because ctypes would truncate them."""
-    if len(numbers) and not 0 <= min(numbers) <= max(numbers) < limit:
-        raise misuse(f"{what}: {min(numbers)} to {max(numbers)} is not between 0 and {limit - 1}")
-
-
 def block_ids(
     array: Any, shape: tuple[int, int, int | None], what: str, out: bool = False
 ) -> npt.NDArray[np.uint32]:
-    """A dense uint32 array of this shape; a last extent of None may be any. Other arrays are
-    copied, or refused if they are outputs.
+    """A dense uint32 array of this shape; a last extent of None may be any. Other arrays of
+    integers are copied, or refused if they are outputs.
     """
-    if out:
-        usable = isinstance(array, np.ndarray) and array.flags.c_contiguous
-        if not usable or not array.flags.writeable:
-            raise misuse(f"{what}: a dense, writable NumPy array of uint32 is needed")
-    found: npt.NDArray[Any] = np.asarray(array)
-    wanted = shape if shape[2] is not None or found.ndim != 3 else (*shape[:2], found.shape[2])
-    if found.dtype != np.uint32 or found.shape != wanted:
+    if out and not _is_output(array, np.uint32):
+        raise misuse(f"{what}: a dense, writable NumPy array of uint32 is needed")
+    found = integers(array, np.uint32, what, dims=3)
+    if found.shape != (*shape[:2], found.shape[2] if shape[2] is None else shape[2]):
         needed = "".join(f"[{'n' if n is None else n}]" for n in shape)
         raise misuse(
-            f"{what}: {needed} (rows, KV heads, blocks) of uint32 are needed, the array is "
-            f"{found.dtype} {_shown(found.shape)}"
+            f"{what}: {needed} (rows, KV heads, blocks) are needed, the array is "
+            f"{_shown(found.shape)}"
         )
-    return np.ascontiguousarray(found)
+    return found
 
 
-def positions64(
-    numbers: Sequence[int] | npt.NDArray[np.integer[Any]], count: int, what: str
-) -> npt.NDArray[np.int64]:
-    """A list of 64-bit positions of this length."""
-    array = np.asarray(numbers)
-    if array.shape != (count,) or (array.size and array.dtype.kind not in "iu"):
-        raise misuse(
-            f"{what} must be {counted(count, 'integer')}; this is {array.dtype} {array.shape}"
-        )
-    return np.ascontiguousarray(array, np.int64)
-
-
-def uint32s(
-    numbers: Sequence[int] | npt.NDArray[np.integer[Any]], count: int, what: str
-) -> npt.NDArray[np.uint32]:
-    """A list of this length of numbers that fit into 32 bits."""
-    array = np.asarray(numbers)
-    if array.shape != (count,) or (array.size and array.dtype.kind not in "iu"):
-        raise misuse(
-            f"{what} must be {counted(count, 'integer')}; this is {array.dtype} {array.shape}"
-        )
-    if array.size and (array.min() < 0 or array.max() > 0xFFFFFFFF):
-        raise misuse(f"{what}: numbers from 0 to 2^32 - 1 are needed, this has others: {array}")
-    return np.ascontiguousarray(array, np.uint32)
+def _is_output(array: Any, dtype: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == dtype and array.flags.carray
 
 
 def address(array: npt.NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
-
-
-def number_array(numbers: Sequence[int], what: str, kind: Any = ctypes.c_uint32) -> Any:
-    """A list of unsigned numbers for C."""
-    code = {ctypes.c_uint32: "I", ctypes.c_uint64: "Q"}[kind]
-    try:
-        # Ten times as fast as (kind * n)(*numbers), and refuses what that would truncate.
-        found = array.array(code, [*numbers])
-    except OverflowError:
-        counts(numbers, 1 << 8 * ctypes.sizeof(kind), what)
-        raise
-    return (kind * len(found)).from_buffer(found)
 
 
 def pointer_array(handles: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:

@@ -116,7 +116,7 @@ class CacheBase(Handle):
         return len(self._shapes)
 
     def layer_shape(self, layer: int) -> LayerShape:
-        shape = self._shapes.get(layer)
+        shape = self._shapes.get(unsigned(layer, 32, "layer"))
         if shape is None:
             raise MisuseError(Status.OUT_OF_RANGE, f"layer {layer} of {self.layers}")
         return shape
@@ -135,8 +135,9 @@ class CacheBase(Handle):
 
     def group_of(self, layer: int) -> int:
         """The index of the group that a layer is in."""
-        self.layer_shape(layer)
-        return self._groups[layer]
+        index = unsigned(layer, 32, "layer")
+        self.layer_shape(index)
+        return self._groups[index]
 
     # ---- Information
 
@@ -217,10 +218,10 @@ class CacheBase(Handle):
 
     def read_events(self, first: int, n: int) -> RawEvents:
         """The same events as C structs, for a reader of many events."""
-        room = (_raw.PrefixEvent * unsigned(n, 24, "n"))()
-        following = ctypes.c_uint64(unsigned(first, 64, "first"))
+        following, most = ctypes.c_uint64(unsigned(first, 64, "first")), unsigned(n, 24, "n")
+        room = (_raw.PrefixEvent * most)()
         count, lost = ctypes.c_size_t(), ctypes.c_uint64()
-        places = (ctypes.byref(following), n, room, ctypes.byref(count), ctypes.byref(lost))
+        places = (ctypes.byref(following), most, room, ctypes.byref(count), ctypes.byref(lost))
         call(library().prefix_read_events, self._handle, *places)
         return RawEvents(room, count.value, following.value, lost.value)
 
@@ -285,9 +286,8 @@ def prefix_hash_blocks(
     tokens: TokenIds, block_size: int, salt: bytes | None = None
 ) -> npt.NDArray[np.uint64]:
     """The hashes that events give for the whole blocks of a text."""
-    ids = token_ids(tokens)
-    found = np.empty(len(ids) // max(block_size, 1), np.uint64)
-    size = unsigned(block_size, 32, "block_size")
+    ids, size = token_ids(tokens), unsigned(block_size, 32, "block_size")
+    found = np.empty(len(ids) // max(size, 1), np.uint64)
     text = len(ids), address(ids), address(found)
     call(library().prefix_hash_blocks, *salt_for_c(salt), size, *text)
     return found

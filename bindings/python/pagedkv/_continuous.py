@@ -24,7 +24,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from ._arrays import address, pointer_array
+from ._arrays import address, integers, pointer_array
 from ._handle import call, sized
 from ._library import library
 from ._model_layers import loaded_model, unsupported
@@ -171,13 +171,13 @@ class _Part:
         positions: Numbers | None = None,
     ) -> None:
         lists: list[Numbers] = [
-            np.ascontiguousarray(queries, np.uint32),
-            np.ascontiguousarray(lengths, np.uint64),
-            np.ascontiguousarray(tables, np.uint32),
-            np.ascontiguousarray(first_rows, np.uint32),
+            integers(queries, np.uint32, "queries"),
+            integers(lengths, np.uint64, "lengths"),
+            integers(tables, np.uint32, "tables", dims=2),
+            integers(first_rows, np.uint32, "first_rows"),
         ]
         if positions is not None:
-            lists.append(np.ascontiguousarray(positions, np.int64))
+            lists.append(integers(positions, np.int64, "positions"))
         self._keep = lists
         places = [address(numbers) for numbers in lists]
         self.sequences = sized(

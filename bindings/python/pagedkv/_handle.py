@@ -198,10 +198,10 @@ def as_record(record: type[Record], struct: ctypes.Structure) -> Record:
 
 
 def integer(value: SupportsIndex, what: str) -> int:
-    """Returns an int; also accepts NumPy's integers."""
+    """Returns an int; also accepts the integers of NumPy and PyTorch."""
     try:
         return operator.index(value)
-    except TypeError:
+    except (TypeError, RuntimeError):  # PyTorch's
         raise misuse(f"{what}: an integer is needed, this is {value!r}") from None
 
 

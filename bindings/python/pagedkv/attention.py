@@ -13,16 +13,18 @@ import numpy.typing as npt
 from ._arrays import (
     BatchRows,
     Floats,
+    IntegerRows,
+    Integers,
     Rows,
     address,
     batch_tensor,
     block_ids,
     floats,
+    integers,
     pointer_array,
-    positions64,
+    some_integers,
     tensor,
     token_ids,
-    uint32s,
 )
 from ._handle import call, sized, unsigned
 from ._library import library
@@ -37,20 +39,17 @@ from .kv import KVView, Sequences
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class BitMask(Shown):
-    """The new tokens that each row sees: `data` is [rows][words] of uint64. If bit j of a row is
+    """The new tokens that each row sees: `data` is [rows][words] of integers. If bit j of a row is
     set, the row sees new token j of its session.
     """
 
-    data: npt.NDArray[np.uint64]
+    data: IntegerRows
 
     def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
         """The struct for C; `keep` gets what must stay alive with it."""
-        data = np.ascontiguousarray(self.data)
-        if data.dtype != np.uint64 or data.ndim != 2 or len(data) != rows.total:
-            raise misuse(
-                f"mask: [{rows.total}][words] of uint64 are needed, the array is {data.dtype} "
-                f"{data.shape}"
-            )
+        data = integers(self.data, np.uint64, "mask", dims=2)
+        if len(data) != rows.total:
+            raise misuse(f"mask: [{rows.total}][words] are needed, the array is {data.shape}")
         keep.append(data)
         return sized(_raw.Mask, MaskKind.BITS, address(data), data.shape[1])
 
@@ -61,7 +60,7 @@ class TreeMask(Shown):
     its parent among the new tokens of its session, -1 for none.
     """
 
-    parents: Sequence[int] | npt.NDArray[np.int32]
+    parents: Integers
 
     def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
         """As BitMask.build."""
@@ -80,7 +79,7 @@ class BoolMask(Shown):
     """
 
     data: npt.NDArray[np.bool_] | npt.NDArray[np.uint8]
-    first_positions: Sequence[int] | npt.NDArray[np.int64] | None = None
+    first_positions: Integers | None = None
 
     def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
         """As BitMask.build."""
@@ -102,7 +101,7 @@ class BoolMask(Shown):
         struct.batch_stride = data.strides[0] if data.shape[0] > 1 else 0
         struct.row_stride = data.strides[1] if data.shape[1] > 1 else 0
         if self.first_positions is not None:
-            first = positions64(self.first_positions, count, "first_positions")
+            first = some_integers(self.first_positions, count, np.int64, "first_positions")
             keep.append(first)
             struct.first_positions = address(first)
         return struct
@@ -116,7 +115,7 @@ class ChosenBlocks(Shown):
     """The blocks that queries read instead of all blocks: the `top_blocks` ones with the highest
     scores, or those in `lists`; the first and last blocks are always read. Each `queries_together`
     consecutive new tokens of a session are a tile, which chooses once; 0: each token chooses for
-    itself. `lists` is [tiles][kv_heads][n] of uint32: block indices in ascending order, NO_BLOCK
+    itself. `lists` is [tiles][kv_heads][n]: block indices in ascending order, NO_BLOCK
     after the last. `chosen`, [tiles][kv_heads][top_blocks] of uint32, receives the chosen lists.
     """
 
@@ -124,14 +123,14 @@ class ChosenBlocks(Shown):
     first_blocks: int = 1
     last_blocks: int = 1
     queries_together: int = 0
-    lists: npt.NDArray[np.uint32] | None = None
+    lists: npt.NDArray[np.integer[Any]] | None = None
     chosen: npt.NDArray[np.uint32] | None = None
 
     def build(self, batch: BatchRows, kv_heads: int, keep: list[Any]) -> _raw.ChosenBlocks:
         """The struct for C; `keep` gets what must stay alive with it."""
         struct = sized(_raw.ChosenBlocks)
         fill(struct, self)
-        together = max(1, self.queries_together)
+        together = max(1, struct.queries_together)
         tiles = sum(-(-queries // together) for queries in batch.lengths)
         if self.lists is not None:
             lists = block_ids(self.lists, (tiles, kv_heads, None), "lists")
@@ -177,8 +176,8 @@ class AttentionParams(Shown):
     window: int = 0
     sinks: int = 0
     softcap: float = 0.0
-    head_windows: Sequence[int] | npt.NDArray[np.uint32] | None = None
-    head_sinks: Sequence[int] | npt.NDArray[np.uint32] | None = None
+    head_windows: Integers | None = None
+    head_sinks: Integers | None = None
     alibi_slopes: Sequence[float] | Floats | None = None
     sink_logits: Sequence[float] | Floats | None = None
     mask: Mask | None = None
@@ -202,7 +201,7 @@ class AttentionParams(Shown):
         fill(struct, self)
         struct.scale, struct.softcap = self.scale, self.softcap
         struct.bidirectional = 1 - unsigned(self.causal, 1, "causal")
-        batch = batch or BatchRows([rows])
+        batch = batch or BatchRows([rows], "rows")
         if self.mask is not None:
             struct.mask = _kept(self.mask.build(batch, keep), keep)
         if self.chosen_blocks is not None:
@@ -217,7 +216,7 @@ class AttentionParams(Shown):
                 setattr(struct, name, address(values))
         for name in ("head_windows", "head_sinks"):
             if (per_head := getattr(self, name)) is not None:
-                windows = uint32s(per_head, kv_heads, name)
+                windows = some_integers(per_head, kv_heads, np.uint32, name)
                 keep.append(windows)
                 setattr(struct, name, address(windows))
         if lse is not None:
@@ -234,16 +233,16 @@ def _kept(struct: ctypes.Structure, keep: list[Any]) -> int:
 def kv_attend(
     kv: KVView,
     q: Rows,
-    query_lengths: Sequence[int],
-    kv_lengths: Sequence[int],
-    block_tables: npt.NDArray[np.uint32],
+    query_lengths: Integers,
+    kv_lengths: Integers,
+    block_tables: IntegerRows,
     query_heads: int,
     out: Rows | None = None,
     params: AttentionParams | None = None,
     lse: Floats | None = None,
     *,
-    first_rows: Sequence[int] | None = None,
-    query_positions: Sequence[int] | None = None,
+    first_rows: Integers | None = None,
+    query_positions: Integers | None = None,
     compute: Compute | None = None,
 ) -> Any:
     """Attention without a cache, over a view and block tables ([sequences][entries]) that you own.
@@ -254,23 +253,20 @@ def kv_attend(
     sequences = Sequences(
         query_lengths, kv_lengths, block_tables, query_heads, first_rows, query_positions
     )
-    rows, view = sequences.rows, kv.struct
-    result: Any = results(q, rows, query_heads, view.value_dim) if out is None else out
-    queries = batch_tensor(q, rows, query_heads, view.key_dim, "q")
-    outputs = batch_tensor(result, rows, query_heads, view.value_dim, "out", out=True)
-    struct = (params or AttentionParams()).build(rows.total, query_heads, view.kv_heads, lse, rows)
+    rows, view, heads = sequences.rows, kv.struct, sequences.struct.query_heads
+    queries = batch_tensor(q, rows, heads, view.key_dim, "q")
+    result: Any = results(queries, view.value_dim) if out is None else out
+    outputs = batch_tensor(result, rows, heads, view.value_dim, "out", out=True)
+    struct = (params or AttentionParams()).build(rows.total, heads, view.kv_heads, lse, rows)
     given = [ctypes.byref(each) for each in (view, sequences.struct, struct, queries, outputs)]
     with kv._reading():
         call(library().kv_attend, handle_of(compute), *given)
     return result
 
 
-def results(q: Any, rows: BatchRows, heads: int, dim: int) -> Floats:
+def results(queries: _raw.Tensor, dim: int) -> Floats:
     """An array for the outputs, with the shape of the queries."""
-    if getattr(q, "ndim", 0) == 4:
-        return np.zeros((*q.shape[:2], heads, dim), np.float32)
-    count = rows.total if rows.first_rows is None else int(q.shape[0])
-    return np.zeros((count, heads, dim), np.float32)
+    return np.zeros((*queries.shape[:-1], dim), np.float32)
 
 
 def attention_merge(
@@ -285,14 +281,14 @@ def attention_merge(
     """Combines results over the same queries and different positions by their lse: the merged
     outputs and their lse.
     """
-    if len(outs) != len(lse):
-        raise misuse(f"{len(lse)} lse for {counted(len(outs), 'output')}")
-    parts = [tensor(out, rows, heads, dim, f"outs[{i}]") for i, out in enumerate(outs)]
-    logs = [floats(part, (rows, heads), f"lse[{i}]") for i, part in enumerate(lse)]
-    merged = np.empty((rows, heads, dim), np.float32)
-    merged_lse = np.empty((rows, heads), np.float32)
-    result = tensor(merged, rows, heads, dim, "merged", out=True)
+    shape = unsigned(rows, 40, "rows"), unsigned(heads, 32, "heads"), unsigned(dim, 32, "dim")
+    parts = [tensor(out, *shape, f"outs[{i}]") for i, out in enumerate(outs)]
+    logs = [floats(part, shape[:2], f"lse[{i}]") for i, part in enumerate(lse)]
+    if len(parts) != len(logs):
+        raise misuse(f"{len(logs)} lse for {counted(len(parts), 'output')}")
+    merged, merged_lse = np.empty(shape, np.float32), np.empty(shape[:2], np.float32)
+    result = tensor(merged, *shape, "merged", out=True)
     given = (_raw.Tensor * len(parts))(*parts), pointer_array([address(log) for log in logs])
-    into = rows, heads, dim, ctypes.byref(result), address(merged_lse)
+    into = *shape, ctypes.byref(result), address(merged_lse)
     call(library().attention_merge, handle_of(compute), len(parts), *given, *into)
     return merged, merged_lse

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from ._arrays import (
     BatchRows,
     Floats,
+    Integers,
     Rows,
     TokenIds,
     address,
     batch_tensor,
     growing,
-    number_array,
-    place_rows,
+    integers,
     token_ids,
 )
 from ._cache_base import CacheBase, CacheMember
@@ -68,13 +68,13 @@ class Batch(CacheMember):
         self,
         cache: CacheBase,
         sessions: Sequence[Session],
-        new_tokens: Sequence[int],
+        rows: BatchRows,
         function: Any,
         *arguments: Any,
     ) -> None:
         self.sessions = tuple(sessions)
-        self.rows = sum(new_tokens)
-        self.batch_rows = BatchRows(tuple(new_tokens))
+        self.rows = rows.total
+        self.batch_rows = rows
         super().__init__(cache, function, *arguments)
 
     def _shown(self) -> str:
@@ -84,20 +84,23 @@ class Batch(CacheMember):
         if self._lives():
             super().__exit__(kind)
 
-    def set_first_rows(self, first_rows: Sequence[int] | None) -> None:
+    def set_first_rows(self, first_rows: Integers | None) -> None:
         """Sets the first row of each session in the arrays of write and attend, for padding on the
         left or gaps. None: no gaps.
         """
-        rows, numbers = place_rows(self.batch_rows.lengths, first_rows)
-        call(library().batch_set_first_rows, self._handle, len(numbers or ()), numbers)
+        rows = self.batch_rows.moved(first_rows)
+        first = rows.c_first_rows
+        given = (0, None) if first is None else (len(first), address(first))
+        call(library().batch_set_first_rows, self._handle, *given)
         self.batch_rows = rows
 
     def write(self, layer: int, k: Rows, v: Rows | None = None) -> None:
         """Stores keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of one
         layer; v None: it is inside k (latent). Arrays of four dimensions are padded batches,
         [sessions][n][heads][dim]."""
-        keys, values = kv_tensors(self.cache, layer, k, v, self.batch_rows)
-        call(library().batch_write, self._handle, layer, keys, values)
+        index = unsigned(layer, 32, "layer")
+        keys, values = kv_tensors(self.cache, index, k, v, self.batch_rows)
+        call(library().batch_write, self._handle, index, keys, values)
 
     def attend(
         self,
@@ -111,28 +114,30 @@ class Batch(CacheMember):
         [rows][query_heads][key_dim]; the result, [rows][query_heads][value_dim], goes into `out`
         or a new array of float32, and is returned. `lse` [rows][query_heads], if given, is
         filled with the logarithm of the sum of exp(score)."""
-        shape, rows = self.cache.rows_shape(layer), self.batch_rows
+        index, rows = unsigned(layer, 32, "layer"), self.batch_rows
+        shape = self.cache.rows_shape(index)
         heads = shape.query_heads
-        result: Any = results(q, rows, heads, shape.value_dim) if out is None else out
         queries = batch_tensor(q, rows, heads, shape.key_dim, "q")
+        result: Any = results(queries, shape.value_dim) if out is None else out
         outputs = batch_tensor(result, rows, heads, shape.value_dim, "out", out=True)
         struct = None
         if params is not None or lse is not None:
             params = params or AttentionParams()
             struct = params.build(self.rows, heads, shape.kv_heads, lse, rows)
         tensors = ctypes.byref(queries), ctypes.byref(outputs)
-        call(library().batch_attend, self._handle, layer, reference(struct), *tensors)
+        call(library().batch_attend, self._handle, index, reference(struct), *tensors)
         return result
 
     def states(self, layer: int) -> list[SessionStates]:
         """The states of a layer, by session: read `before`, and write all of `after` before the
         commit.
         """
-        size = self.cache.layer_shape(layer).state_bytes
-        _, indptr, tokens, _ = self.state_blocks(self.cache.group_of(layer))
+        index = unsigned(layer, 32, "layer")
+        size = self.cache.layer_shape(index).state_bytes
+        _, indptr, tokens, _ = self.state_blocks(self.cache.group_of(index))
         before, after = np.zeros(len(self.sessions), np.uintp), np.empty(len(tokens), np.uintp)
         places = address(before), len(after), address(after), ctypes.byref(ctypes.c_size_t())
-        call(library().batch_get_states, self._handle, layer, *places)
+        call(library().batch_get_states, self._handle, index, *places)
         hold = self.cache.hold_memory()
         return [
             SessionStates(
@@ -152,12 +157,13 @@ class Batch(CacheMember):
         tokens, after = growing(np.uint32, ask, self._handle, *given, arrays=2)
         return StateBlocks(before, indptr, tokens, after)
 
-    def accept(self, i: int, kept: Sequence[int]) -> None:
+    def accept(self, i: int, kept: Integers) -> None:
         """Keeps only these new tokens of session number i: the accepted path of a tree of
         speculative tokens.
         """
-        numbers = number_array(kept, "kept")
-        call(library().batch_accept, self._handle, unsigned(i, 64, "i"), len(kept), numbers)
+        numbers = integers(kept, np.uint32, "kept")
+        given = unsigned(i, 64, "i"), len(numbers), address(numbers)
+        call(library().batch_accept, self._handle, *given)
 
     def commit(self, tokens: TokenIds | None = None) -> None:
         """Ends the step: every session is longer by its new tokens, whose ids are `tokens`

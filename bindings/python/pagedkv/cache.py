@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ._arrays import growing, number_array, pointer_array
+from ._arrays import BatchRows, Integers, address, growing, pointer_array
 from ._cache_base import CacheBase, salt_for_c
 from ._enums import enum_number
 from ._handle import signed32, sized
@@ -49,20 +48,21 @@ class Cache(CacheBase):
             struct.salt = ctypes.addressof(bytes_of_salt)
         return Session(self, library().session_open, self._handle, ctypes.byref(struct))
 
-    def begin(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> Batch:
+    def begin(self, sessions: Sequence[Session], new_tokens: Integers) -> Batch:
         """Begins a step: takes the blocks for all new tokens of every session, or raises an
         OutOfBlocksError with the number of missing blocks.
         """
-        step = self._handle, *_step(sessions, new_tokens)
-        return Batch(self, sessions, new_tokens, library().batch_begin, *step)
+        step = _Step(sessions, new_tokens)
+        given = self._handle, *step.for_c
+        return Batch(self, step.sessions, step.rows, library().batch_begin, *given)
 
-    def choose_victims(self, sessions: Sequence[Session], new_tokens: Sequence[int]) -> list[int]:
+    def choose_victims(self, sessions: Sequence[Session], new_tokens: Integers) -> list[int]:
         """Handles of the sessions to suspend or close so that `begin` with the rest of this list
         gets its blocks.
         """
-        step = _step(sessions, new_tokens)
+        step = _Step(sessions, new_tokens)
         ask = library().batch_choose_victims
-        (victims,) = growing(np.uintp, ask, self._handle, *step)
+        (victims,) = growing(np.uintp, ask, self._handle, *step.for_c)
         return [int(victim) for victim in victims]
 
     def kv_view(self, layer: int) -> KVView:
@@ -72,12 +72,17 @@ class Cache(CacheBase):
         return KVView.of_cache(self, layer)
 
 
-def _step(sessions: Sequence[Session], new_tokens: Sequence[int]) -> tuple[Any, ...]:
-    """The number of sessions, their handles and their new tokens for C."""
-    if len(sessions) != len(new_tokens):
-        raise misuse(
-            f"new_tokens has {counted(len(new_tokens), 'number')} for "
-            f"{counted(len(sessions), 'session')}"
-        )
-    numbers = number_array(new_tokens, "new_tokens")
-    return len(numbers), pointer_array([session._handle for session in sessions]), numbers
+class _Step:
+    """Sessions and their new tokens."""
+
+    def __init__(self, sessions: Sequence[Session], new_tokens: Integers) -> None:
+        self.sessions = tuple(sessions)
+        self.rows = BatchRows(new_tokens, "new_tokens")
+        lengths = self.rows.lengths
+        if len(self.sessions) != len(lengths):
+            raise misuse(
+                f"new_tokens has {counted(len(lengths), 'number')} for "
+                f"{counted(len(self.sessions), 'session')}"
+            )
+        handles = pointer_array([session._handle for session in self.sessions])
+        self.for_c = len(lengths), handles, address(self.rows.c_lengths)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from ._arrays import Integers, address, integers
 from ._block_io import BlockIO, hooks_of
 from ._enums import DtypeLike, take_names
 from ._handle import report, sized, unsigned
@@ -36,6 +38,7 @@ class PrefixConfig(Shown):
     doubling_depth: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         take_names(self)
 
 
@@ -58,6 +61,7 @@ class _Layers(Shown):
     value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         take_names(self)
 
 
@@ -71,23 +75,27 @@ class LayerGroup(_Layers):
     blocks; leave heads, dims, dtypes, latent and rotation at their defaults.
     """
 
-    layer_indices: Sequence[int] | None = None
+    layer_indices: Integers | None = None
     state_bytes: int = 0
     checkpoint_tokens: int = 0
     draft_tokens: int = 0
     block_bytes: int = 0
     blocks: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layer_indices is not None:
+            numbers = integers(self.layer_indices, np.uint32, "layer_indices").tolist()
+            object.__setattr__(self, "layer_indices", numbers)
+
     def build(self, keep: list[Any]) -> _raw.LayerGroup:
         """The struct for C; `keep` gets what must stay alive with it."""
         struct = sized(_raw.LayerGroup)
         fill(struct, self)
         if self.layer_indices is not None:
-            indices = (ctypes.c_uint32 * len(self.layer_indices))(
-                *(unsigned(i, 32, "layer_indices") for i in self.layer_indices)
-            )
+            indices = integers(self.layer_indices, np.uint32, "layer_indices")
             keep.append(indices)
-            struct.layer_indices = ctypes.addressof(indices)
+            struct.layer_indices = address(indices)
             if len(indices) != self.layers:
                 raise ValueError(
                     f"layer_indices has {counted(len(indices), 'number')} for "
@@ -96,11 +104,10 @@ class LayerGroup(_Layers):
         point_to_matrices(struct, self.key_rotation, self.value_rotation, keep)
         return struct
 
-    def layer_numbers(self, first: int) -> Sequence[int]:
+    def layer_numbers(self, first: int) -> Iterable[int]:
+        begin = unsigned(first, 32, "first")
         return (
-            self.layer_indices
-            if self.layer_indices is not None
-            else range(first, first + self.layers)
+            range(begin, begin + self.layers) if self.layer_indices is None else self.layer_indices
         )
 
 

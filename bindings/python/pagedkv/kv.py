@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ._arrays import (
+    BatchRows,
     Floats,
+    IntegerRows,
+    Integers,
     Rows,
     address,
     batch_tensor,
-    number_array,
-    place_rows,
-    positions64,
+    integers,
+    some_integers,
     tensor,
 )
 from ._cache_base import CacheBase
@@ -59,33 +60,35 @@ class KVView:
         """A view of your own arrays [blocks * block_size][kv_heads][dim]. v None: V is the same as
         K.
         """
+        size = unsigned(block_size, 32, "block_size")
         given = [array for array in (k, v) if array is not None]
         shapes = [tuple(int(n) for n in getattr(array, "shape", ())) for array in given]
         if (
             any(len(shape) != 3 for shape in shapes)
             or shapes[0][:2] != shapes[-1][:2]
-            or block_size < 1
-            or shapes[0][0] % block_size
+            or size < 1
+            or shapes[0][0] % size
         ):
             raise misuse(
-                f"k and v: [blocks * {block_size}][kv_heads][dim] are needed, the arrays are "
-                f"{shapes}"
+                f"k and v: [blocks * {size}][kv_heads][dim] are needed, the arrays are " f"{shapes}"
             )
-        struct = sized(_raw.KVView, layout=Layout.PLAIN, block_size=block_size)
-        slots, struct.kv_heads, struct.key_dim = shapes[0]
-        struct.value_dim, struct.blocks = shapes[-1][2], slots // block_size
+        struct = sized(_raw.KVView, layout=Layout.PLAIN, block_size=size)
+        (slots, heads, dim), value_dim = shapes[0], shapes[-1][2]
+        for name, extent in (("kv_heads", heads), ("key_dim", dim), ("value_dim", value_dim)):
+            setattr(struct, name, unsigned(extent, 32, name))
+        struct.blocks = slots // size
         struct.latent = v is None
-        struct.owners = owners = [tensor(k, slots, struct.kv_heads, struct.key_dim, "k")]
+        struct.owners = owners = [tensor(k, slots, heads, dim, "k")]
         keys = owners[0]
         struct.k, struct.dtype = keys.data, keys.dtype
         struct.k_row_stride, struct.k_head_stride = keys.row_stride, keys.head_stride
-        struct.k_block_stride = block_size * keys.row_stride
+        struct.k_block_stride = size * keys.row_stride
         if v is not None:
-            values = tensor(v, slots, struct.kv_heads, struct.value_dim, "v")
+            values = tensor(v, slots, heads, value_dim, "v")
             owners.append(values)
             struct.v, struct.value_dtype = values.data, values.dtype
             struct.v_row_stride, struct.v_head_stride = values.row_stride, values.head_stride
-            struct.v_block_stride = block_size * values.row_stride
+            struct.v_block_stride = size * values.row_stride
         return cls(struct, owners)
 
     @classmethod
@@ -166,31 +169,30 @@ class Sequences:
 
     def __init__(
         self,
-        query_lengths: Sequence[int],
-        kv_lengths: Sequence[int],
-        block_tables: npt.NDArray[np.uint32],
+        query_lengths: Integers,
+        kv_lengths: Integers,
+        block_tables: IntegerRows,
         query_heads: int,
-        first_rows: Sequence[int] | None,
-        query_positions: Sequence[int] | None,
+        first_rows: Integers | None,
+        query_positions: Integers | None,
     ) -> None:
-        count = len(query_lengths)
-        if not count == len(kv_lengths) == len(block_tables) or block_tables.ndim != 2:
+        self.rows = BatchRows(query_lengths, "query_lengths", first_rows)
+        lengths, first = self.rows.c_lengths, self.rows.c_first_rows
+        totals = integers(kv_lengths, np.uint64, "kv_lengths")
+        tables = integers(block_tables, np.uint32, "block_tables", dims=2)
+        count = len(lengths)
+        if not count == len(totals) == len(tables):
             raise misuse(
-                f"{count} query lengths, {len(kv_lengths)} kv lengths, block tables "
-                f"{block_tables.shape}"
+                f"{count} query lengths, {len(totals)} kv lengths, block tables {tables.shape}"
             )
-        lengths = number_array(query_lengths, "query_lengths")
-        totals = number_array(kv_lengths, "kv_lengths", ctypes.c_uint64)
-        self.rows, first = place_rows(list(query_lengths), first_rows)
-        tables = np.ascontiguousarray(block_tables, np.uint32)
-        self._keep: list[Any] = [tables, lengths, totals, first]
+        self._keep: list[Any] = [tables, totals]
         heads = unsigned(query_heads, 32, "query_heads")
-        places = ctypes.addressof(lengths), ctypes.addressof(totals), address(tables)
+        places = address(lengths), address(totals), address(tables)
         self.struct = sized(_raw.KVSequences, heads, count, *places, tables.shape[1])
         if first is not None:
-            self.struct.first_rows = ctypes.addressof(first)
+            self.struct.first_rows = address(first)
         if query_positions is not None:
-            positions = positions64(query_positions, self.rows.total, "query_positions")
+            positions = some_integers(query_positions, self.rows.total, np.int64, "query_positions")
             self._keep.append(positions)
             self.struct.query_positions = address(positions)
 
@@ -199,12 +201,12 @@ def kv_write(
     kv: KVView,
     k: Rows,
     v: Rows | None,
-    query_lengths: Sequence[int],
-    kv_lengths: Sequence[int],
-    block_tables: npt.NDArray[np.uint32],
+    query_lengths: Integers,
+    kv_lengths: Integers,
+    block_tables: IntegerRows,
     *,
-    first_rows: Sequence[int] | None = None,
-    query_positions: Sequence[int] | None = None,
+    first_rows: Integers | None = None,
+    query_positions: Integers | None = None,
     compute: Compute | None = None,
 ) -> None:
     """Stores the rows of the last positions of each sequence (or of `query_positions`) in your own
@@ -220,17 +222,12 @@ def kv_write(
 
 
 def kv_write_slots(
-    kv: KVView,
-    slots: Sequence[int] | npt.NDArray[np.int64],
-    k: Rows,
-    v: Rows | None = None,
-    *,
-    compute: Compute | None = None,
+    kv: KVView, slots: Integers, k: Rows, v: Rows | None = None, *, compute: Compute | None = None
 ) -> None:
     """Stores a row of k and v ([rows][kv_heads][dim]) in each slot, block * block_size + offset;
     rows with the slot NO_SLOT are padding. v None: values are in the dims of k.
     """
-    view, numbers = kv.struct, positions64(slots, len(slots), "slots")
+    view, numbers = kv.struct, integers(slots, np.int64, "slots")
     keys = tensor(k, len(numbers), view.kv_heads, view.key_dim, "k")
     values = None if v is None else tensor(v, len(numbers), view.kv_heads, view.value_dim, "v")
     with kv._reading():
@@ -239,12 +236,12 @@ def kv_write_slots(
 
 
 def kv_read_slots(
-    kv: KVView, slots: Sequence[int] | npt.NDArray[np.int64], *, compute: Compute | None = None
+    kv: KVView, slots: Integers, *, compute: Compute | None = None
 ) -> tuple[Floats, Floats]:
     """Keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of these slots, as
     float32; zeros for NO_SLOT.
     """
-    view, numbers = kv.struct, positions64(slots, len(slots), "slots")
+    view, numbers = kv.struct, integers(slots, np.int64, "slots")
     shapes = [(len(numbers), view.kv_heads, dim) for dim in (view.key_dim, view.value_dim)]
     k, v = (np.zeros(shape, np.float32) for shape in shapes)
     rows = [

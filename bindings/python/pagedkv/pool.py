@@ -5,20 +5,16 @@ elsewhere.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import address, counts
+from ._arrays import Integers, address, integers
 from ._handle import Handle, call, number, report, sized, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
 from .generated.records import BlockInfo, PoolStats
-
-Blocks: TypeAlias = "Sequence[int] | npt.NDArray[np.uint64]"
 
 
 class Pool(Handle):
@@ -29,7 +25,7 @@ class Pool(Handle):
 
     def __init__(self, blocks: int, block_size: int = 16) -> None:
         struct = sized(_raw.PoolConfig)
-        struct.blocks = unsigned(blocks, 32, "blocks")
+        struct.blocks = self._blocks = unsigned(blocks, 32, "blocks")
         struct.block_size = unsigned(block_size, 32, "block_size")
         super().__init__(library().pool_create, ctypes.byref(struct))
 
@@ -40,18 +36,19 @@ class Pool(Handle):
 
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""
-        found = np.empty(min(unsigned(n, 64, "n"), 2**31), np.uint64)
-        call(library().pool_alloc, self._handle, n, address(found))
+        wanted = unsigned(n, 64, "n")
+        found = np.empty(min(wanted, self._blocks), np.uint64)  # C refuses more
+        call(library().pool_alloc, self._handle, wanted, address(found))
         return found
 
-    def retain(self, blocks: Blocks) -> None:
+    def retain(self, blocks: Integers) -> None:
         """Adds one reference to each block, all or none."""
-        numbers = _blocks(blocks)
+        numbers = integers(blocks, np.uint64, "blocks")
         call(library().pool_retain, self._handle, len(numbers), address(numbers))
 
-    def release(self, blocks: Blocks) -> None:
+    def release(self, blocks: Integers) -> None:
         """Drops one reference of each block; one whose last reference goes is free."""
-        numbers = _blocks(blocks)
+        numbers = integers(blocks, np.uint64, "blocks")
         call(library().pool_release, self._handle, len(numbers), address(numbers))
 
     def claim(self, block: int, n: int) -> int:
@@ -78,9 +75,3 @@ class Pool(Handle):
     def validate(self) -> None:
         """Checks every invariant of the pool, while no other thread uses it."""
         call(library().pool_validate, self._handle)
-
-
-def _blocks(blocks: Blocks) -> npt.NDArray[np.uint64]:
-    if not isinstance(blocks, np.ndarray):
-        counts(blocks, 2**64, "blocks")
-    return np.ascontiguousarray(blocks, np.uint64)

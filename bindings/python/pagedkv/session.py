@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +11,13 @@ import numpy.typing as npt
 from . import _hints
 from ._arrays import (
     BatchRows,
+    Integers,
     Rows,
     TokenIds,
     address,
     batch_tensor,
     growing,
-    number_array,
+    integers,
     tensor,
     token_ids,
 )
@@ -25,7 +25,7 @@ from ._cache_base import CacheBase, CacheMember
 from ._handle import call, number, report, signed32, unsigned
 from ._library import library
 from ._repr import counted
-from .generated.raw import NO_TOKEN, HintAction, Retention
+from .generated.raw import HintAction, Retention
 from .generated.records import HintResult, SessionInfo
 from .states import StateBytes
 
@@ -69,9 +69,9 @@ class Session(CacheMember):
         """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where the ids
         are unknown.
         """
-        count = max(0, self.length - first) if n is None else unsigned(n, 63, "n")
-        found = np.full(count, NO_TOKEN, np.int32)
         begin = unsigned(first, 64, "first")
+        count = max(0, self.length - begin) if n is None else unsigned(n, 40, "n")
+        found = np.empty(count, np.int32)
         call(library().session_get_tokens, self._handle, begin, count, address(found))
         return found
 
@@ -117,19 +117,21 @@ class Session(CacheMember):
         most = unsigned(limit, 64, "limit")
         return number(library().session_get_trim_point, self._handle, most)
 
-    def drop_blocks(self, indices: Sequence[int], group: int = 0) -> None:
+    def drop_blocks(self, indices: Integers, group: int = 0) -> None:
         """Gives back blocks in the middle, by their indices in the block table of a group, in
         ascending order. Later tokens do not see the tokens of these blocks.
         """
-        numbers, number = number_array(indices, "indices"), unsigned(group, 32, "group")
-        call(library().session_drop_blocks, self._handle, number, len(indices), numbers)
+        numbers = integers(indices, np.uint32, "indices")
+        given = unsigned(group, 32, "group"), len(numbers), address(numbers)
+        call(library().session_drop_blocks, self._handle, *given)
 
     def read_state(self, layer: int, tokens: int | None = None) -> StateBytes:
         """Returns a copy of the state of a layer after `tokens` tokens, by default after all."""
-        state = np.empty(self.cache.layer_shape(layer).state_bytes, np.uint8)
+        index = unsigned(layer, 32, "layer")
+        state = np.empty(self.cache.layer_shape(index).state_bytes, np.uint8)
         after = len(self) if tokens is None else unsigned(tokens, 64, "tokens")
         room = len(state), address(state)
-        call(library().session_read_state, self._handle, layer, after, *room)
+        call(library().session_read_state, self._handle, index, after, *room)
         return state
 
     def fork(self) -> Session:
@@ -176,14 +178,15 @@ class Session(CacheMember):
     ) -> tuple[Any, Any]:
         """K and V of positions [first, first + n) of one layer as dense rows, by default to the
         end: into the arrays given, or new ones of float32."""
-        shape = self.cache.rows_shape(layer)
-        rows = max(0, self.layer_length(layer) - first) if n is None else unsigned(n, 40, "n")
-        begin, into, tensors = unsigned(first, 64, "first"), list[Any](), list[Any]()
+        index, begin = unsigned(layer, 32, "layer"), unsigned(first, 64, "first")
+        shape = self.cache.rows_shape(index)
+        rows = max(0, self.layer_length(index) - begin) if n is None else unsigned(n, 40, "n")
+        into, tensors = list[Any](), list[Any]()
         for given, dim, what in ((k, shape.key_dim, "k"), (v, shape.value_dim, "v")):
             room = (rows, shape.kv_heads, dim)
             into.append(np.empty(room, np.float32) if given is None else given)
             tensors.append(ctypes.byref(tensor(into[-1], *room, what, out=True)))
-        call(library().session_read, self._handle, layer, begin, rows, *tensors)
+        call(library().session_read, self._handle, index, begin, rows, *tensors)
         return into[0], into[1]
 
 

@@ -134,21 +134,19 @@ READ_ONLY.flags.writeable = False
         np.zeros((NEW, QUERY_HEADS, TOP), np.uint32),
         np.zeros((NEW * KV_HEADS, TOP), np.uint32),
         np.zeros((NEW, KV_HEADS, TOP, 1), np.uint32),
-        blocks().astype(np.int32),
-        blocks().astype(np.uint64),
-        blocks().astype(">u4"),
         np.full((NEW, KV_HEADS, TOP), -1),
-        [[[1] * TOP] * KV_HEADS] * NEW,
+        np.full((NEW, KV_HEADS, TOP), 2**32),
+        [[[1] * TOP] * KV_HEADS, [[1]] * KV_HEADS],
         blocks().astype(np.float32),
         3,
         "3",
     ],
-    ids=lambda wrong: f"{getattr(wrong, 'dtype', type(wrong).__name__)}{np.shape(wrong)}",
+    ids=lambda wrong: f"{getattr(wrong, 'dtype', type(wrong).__name__)}",
 )
 def test_other_arrays_are_refused(batch: pagedkv.Batch, wrong: Any) -> None:
-    with pytest.raises(pagedkv.MisuseError, match=r"^lists: \[2\]\[2\]\[n\] .* of uint32"):
+    with pytest.raises(pagedkv.MisuseError, match=r"^lists: .* (needed|is not between|made of)"):
         attended(batch, lists=wrong)
-    with pytest.raises(pagedkv.MisuseError, match=r"^chosen: .* of uint32"):
+    with pytest.raises(pagedkv.MisuseError, match=r"^chosen: .* (needed|is not between)"):
         attended(batch, top_blocks=TOP, chosen=wrong)
 
 

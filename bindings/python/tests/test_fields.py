@@ -142,7 +142,7 @@ def params(_: Patch, **given: Any) -> Fields:
 
 
 def chosen(_: Patch, **given: Any) -> Fields:
-    return plain(pagedkv.ChosenBlocks(**given).build(BatchRows([3]), 1, []))
+    return plain(pagedkv.ChosenBlocks(**given).build(BatchRows([3], "rows"), 1, []))
 
 
 def mass(_: Patch, **given: Any) -> Fields:

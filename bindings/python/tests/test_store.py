@@ -217,7 +217,7 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
     with with_store(store) as cache:
         with pytest.raises(pagedkv.MisuseError, match="timeout_ms: -1"):
             cache.flush_store(timeout_ms=-1)
-        with pytest.raises(pagedkv.MisuseError, match="do not fit into 32 bits"):
+        with pytest.raises(pagedkv.MisuseError, match="is not between"):
             cache.hint("prefetch", [2**31])
 
 
