@@ -43,22 +43,31 @@ class KVView:
     (BUSY). Code that reads from the addresses itself must keep the cache open.
     """
 
-    def __init__(self, struct: _raw.KVView, owner: object, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        struct: _raw.KVView,
+        owner: object,
+        memory: Memory | None = None,
+        read_only: str | None = None,
+    ) -> None:
+        """`read_only` says why nobody may write to it; None: anybody may."""
         self.struct = struct
         self._owner = owner
         self._memory = memory
+        self._read_only = read_only
 
     @classmethod
     def of_cache(cls, cache: CacheBase, layer: int) -> KVView:
         struct = sized(_raw.KVView)
         number = unsigned(layer, 32, "layer")
         call(library().cache_get_kv_view, cache.handle, number, ctypes.byref(struct))
-        return cls(struct, cache, cache._memory)
+        reason = "it shows a cache's memory, which only batches may write"
+        return cls(struct, cache, cache._memory, reason)
 
     @classmethod
     def of_arrays(cls, k: Rows, v: Rows | None, block_size: int) -> KVView:
         """A view of your own arrays [blocks * block_size][kv_heads][dim]. v None: V is the same as
-        K.
+        K. Of read-only arrays the view is read only, too.
         """
         size = unsigned(block_size, 32, "block_size")
         given = [array for array in (k, v) if array is not None]
@@ -89,7 +98,8 @@ class KVView:
             struct.v, struct.value_dtype = values.data, values.dtype
             struct.v_row_stride, struct.v_head_stride = values.row_stride, values.head_stride
             struct.v_block_stride = size * values.row_stride
-        return cls(struct, owners)
+        writable = all(owner.writable for owner in owners)
+        return cls(struct, owners, read_only=None if writable else "its arrays are read only")
 
     @classmethod
     def allocate(
@@ -155,6 +165,12 @@ class KVView:
         """Keeps the memory in place inside `with`."""
         return contextlib.nullcontext() if self._memory is None else self._memory.read()
 
+    def _writable(self) -> _raw.KVView:
+        """The struct, for a call that writes to the memory."""
+        if self._read_only is not None:
+            raise misuse(f"the view cannot be written: {self._read_only}")
+        return self.struct
+
 
 def plan_view(view: _raw.KVView, begin: int | None = None) -> int:
     """Fills in strides, and addresses in memory that begins at this address. Returns the size of
@@ -213,7 +229,7 @@ def kv_write(
     memory. The arguments are those of kv_attend(). v None: values are in the dims of k.
     """
     sequences = Sequences(query_lengths, kv_lengths, block_tables, 1, first_rows, query_positions)
-    view, rows = kv.struct, sequences.rows
+    view, rows = kv._writable(), sequences.rows
     keys = batch_tensor(k, rows, view.kv_heads, view.key_dim, "k")
     values = None if v is None else batch_tensor(v, rows, view.kv_heads, view.value_dim, "v")
     with kv._reading():
@@ -227,7 +243,7 @@ def kv_write_slots(
     """Stores a row of k and v ([rows][kv_heads][dim]) in each slot, block * block_size + offset;
     rows with the slot NO_SLOT are padding. v None: values are in the dims of k.
     """
-    view, numbers = kv.struct, integers(slots, np.int64, "slots")
+    view, numbers = kv._writable(), integers(slots, np.int64, "slots")
     keys = tensor(k, len(numbers), view.kv_heads, view.key_dim, "k")
     values = None if v is None else tensor(v, len(numbers), view.kv_heads, view.value_dim, "v")
     with kv._reading():

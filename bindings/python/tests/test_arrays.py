@@ -5,12 +5,13 @@ from __future__ import annotations
 import array
 import ctypes
 import itertools
+import mmap
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import attention, small
+from helpers import ON_WINDOWS, attention, small
 
 import pagedkv
 
@@ -415,3 +416,64 @@ def test_what_is_cached_is_known_without_a_session() -> None:
         assert cache.prefix_probe(text[:20]) == 16
         assert cache.prefix_probe(text, salt=b"another") == 0
         assert cache.prefix_stats() == before
+
+
+def read_only_map(rows: Any) -> Any:
+    """In pages that cannot be written: a write ends the process."""
+    memory = mmap.mmap(-1, rows.nbytes)
+    memory.write(rows.tobytes())
+    memory.flush()
+    found = np.frombuffer(memory, rows.dtype).reshape(rows.shape)
+    if not ON_WINDOWS:
+        address = ctypes.c_void_p(found.__array_interface__["data"][0])
+        assert ctypes.CDLL(None).mprotect(address, rows.nbytes, 1) == 0  # PROT_READ
+    found.flags.writeable = False
+    return found
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        read_only,
+        read_only_map,
+        lambda rows: np.frombuffer(rows.tobytes(), rows.dtype).reshape(rows.shape),
+        lambda rows: memoryview(rows.tobytes()).cast("B").cast("f", rows.shape),
+        lambda rows: OnlyDLPackShaped(read_only(rows)),
+    ],
+    ids=["array", "pages", "bytes", "buffer", "dlpack"],
+)
+@pytest.mark.parametrize("which", ["k", "v"])
+def test_a_view_of_read_only_arrays_is_read_but_not_written(made: Any, which: str) -> None:
+    arrays = {name: numbers(16, KV_HEADS, DIM) for name in ("k", "v")}
+    arrays[which] = made(arrays[which])
+    view = pagedkv.KVView.of_arrays(**arrays, block_size=16)
+    k, v = pagedkv.kv_read_slots(view, range(ROWS))
+    np.testing.assert_array_equal(k, numbers(16, KV_HEADS, DIM)[:ROWS])
+    q, lengths = numbers(ROWS, QUERY_HEADS, DIM), [ROWS]
+    pagedkv.kv_attend(view, q, lengths, lengths, [[0]], QUERY_HEADS)
+    refuses_writes(view, "its arrays are read only")
+    np.testing.assert_array_equal(pagedkv.kv_read_slots(view, range(ROWS)), (k, v))
+
+
+class OnlyDLPackShaped(OnlyDLPack):
+    @property
+    def shape(self) -> Any:
+        return self.rows.shape
+
+
+def refuses_writes(view: pagedkv.KVView, reason: str) -> None:
+    with pytest.raises(pagedkv.MisuseError, match=f"the view cannot be written: {reason}"):
+        pagedkv.kv_write(view, K + 1, V + 1, [ROWS], [ROWS], [[0]])
+    with pytest.raises(pagedkv.MisuseError, match=f"the view cannot be written: {reason}"):
+        pagedkv.kv_write_slots(view, range(ROWS), K + 1, V + 1)
+
+
+def test_the_memory_of_a_cache_is_only_written_by_batches(batch: pagedkv.Batch) -> None:
+    stored(batch, K, V)
+    batch.commit(range(ROWS))
+    session = batch.sessions[0]
+    view = pagedkv.KVView.of_cache(session.cache, 0)
+    slots = session.block_table()[0] * 16 + np.arange(ROWS)
+    np.testing.assert_array_equal(pagedkv.kv_read_slots(view, slots)[0], K)
+    refuses_writes(view, "it shows a cache's memory, which only batches may write")
+    np.testing.assert_array_equal(session.read(0)[0], K)
