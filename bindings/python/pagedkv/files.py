@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ._block_io import causes_of_errors
-from ._handle import call, report, sized, unsigned
+from ._handle import Uncopied, call, report, signed32, sized, unsigned
 from ._library import library, opened
 from ._structs import path_for_c, point_to_bytes
 from .cache import Cache
@@ -25,7 +25,7 @@ Source: TypeAlias = "str | os.PathLike[str] | int | bytes"
 def _stream(source: Source) -> _raw.Stream:
     stream = sized(_raw.Stream)
     if isinstance(source, int):
-        stream.kind, stream.descriptor = StreamKind.DESCRIPTOR, source
+        stream.kind, stream.descriptor = StreamKind.DESCRIPTOR, signed32(source, "descriptor")
     elif isinstance(source, bytes):
         stream.owner = ctypes.create_string_buffer(source, len(source))
         stream.kind, stream.size = StreamKind.BUFFER, len(source)
@@ -66,14 +66,15 @@ def save(
 ) -> bytes | None:
     """Saves sequences, and the prefix index if asked for, to a path or a descriptor; None: returns
     the bytes of the file. With a key of 16 to 64 bytes the file is encrypted."""
-    items = (_raw.FileItem * max(len(sequences), 1))()
-    for i, sequence in enumerate(sequences):
+    kept = tuple(sequences)
+    items = (_raw.FileItem * max(len(kept), 1))()
+    for i, sequence in enumerate(kept):
         kind = "snapshot" if isinstance(sequence, Snapshot) else "session"
         setattr(items[i], kind, sequence.handle)
         items[i].label = i
     config = _config(fingerprint, secret_key, prefix_index, durable)
 
-    given, size = (cache.handle, len(sequences), items, ctypes.byref(config)), ctypes.c_uint64()
+    given, size = (cache.handle, len(kept), items, ctypes.byref(config)), ctypes.c_uint64()
     if to is not None:
         stream = _stream(to)
         call(library().file_save, *given, ctypes.byref(stream), ctypes.byref(size))
@@ -106,13 +107,35 @@ def load(
     count = ctypes.c_size_t(4096)  # large, because a descriptor cannot be read twice
     while True:
         capacity = count.value
-        sessions = (ctypes.c_void_p * max(capacity, 1))()
-        room = capacity, sessions, None, ctypes.byref(count)
+        found = _OpenedSessions(cache, capacity)
+        room = capacity, found.handles, None, ctypes.byref(count)
         given = cache.handle, ctypes.byref(config), ctypes.byref(stream)
         status = library().file_load(*given, *room)
         if status != Status.BUFFER_TOO_SMALL or isinstance(source, int):
             opened().check(status)
-            return [Session._of(cache, handle) for handle in sessions[: count.value]]
+            return [found.take(i) for i in range(count.value)]
+
+
+class _OpenedSessions(Uncopied):
+    """Has the handles that C writes. Those that nobody took, because Ctrl-C came first, are closed
+    when this is collected; a handle that was also taken cannot be closed twice.
+    """
+
+    handles: Any = ()
+
+    def __init__(self, cache: Cache, capacity: int) -> None:
+        self._cache = cache
+        self.handles = (ctypes.c_void_p * max(capacity, 1))()
+
+    def take(self, i: int) -> Session:
+        session = Session._of(self._cache, self.handles[i])
+        self.handles[i] = None
+        return session
+
+    def __del__(self) -> None:
+        for handle in self.handles:
+            if handle:
+                Session._of(self._cache, handle)._abandon()
 
 
 def file_info(
