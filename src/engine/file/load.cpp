@@ -82,8 +82,7 @@ class Loader {
 // Reads the whole file once to check it, and rewinds it, if the load must evict cached blocks and
 // the stream can be read twice. So a damaged file does not cost the cache anything.
 void Loader::check_before_evicting() {
-  bool evicts =
-      cache_.pages() != nullptr && !memory::PageForecast(*cache_.pages()).fits(block_counts_);
+  bool evicts = cache_.pages() != nullptr && !cache_.pages()->provide(block_counts_);
   for (size_t g = 0; g < groups_ && cache_.pages() == nullptr; g++)
     evicts = evicts || group(g).pool.free_count() < block_counts_[g];
   if (!evicts || cache_.prefix() == nullptr || !source_.can_rewind()) return;

@@ -45,6 +45,12 @@ Candidate page_of(uint64_t n, uint64_t largest, std::span<const uint64_t> block_
   return page;
 }
 
+// Returns how many pages a group needs besides its loose blocks.
+int64_t pages_besides(int64_t loose, uint64_t wanted, uint32_t per_page) {
+  const auto there = static_cast<uint64_t>(std::max<int64_t>(loose, 0));
+  return static_cast<int64_t>(ceil_div(lacking(wanted, there), uint64_t{per_page}));
+}
+
 }  // namespace
 
 uint64_t PageCut::pages_for(std::span<const uint64_t> blocks) const {
@@ -87,19 +93,23 @@ Pages::Pages(const PageCut& cut, bool with_slab, HookMemory& memory, pkv_huge_pa
       slab_(with_slab
                 ? std::make_shared<Slab>(cut.page_bytes * cut.pages, memory, huge_pages, directory)
                 : nullptr),
+      memory_(memory),
       owners_(cut.pages, nobody),
-      free_(cut.pages) {
-  pools_.reserve(cut.per_page.size());
+      free_pages_(cut.pages) {
+  groups_.reserve(cut.per_page.size());
+  std::iota(free_pages_.rbegin(), free_pages_.rend(), 0u);  // the first page goes first
 }
 
 void Pages::add_group(Pool& pool) {
+  auto use = std::make_unique<PageUse>(cut_.pages, cut_.per_page[groups_.size()], &memory_);
+  pool.count_pages(*use);
+  groups_.push_back({&pool, std::move(use)});
   pool.hold_back(0, pool.blocks());
-  pools_.push_back(&pool);
 }
 
 bool Pages::provide(std::span<const uint64_t> wanted) noexcept {
   bool enough = true;
-  for (size_t g = 0; g < pools_.size(); g++) enough &= pools_[g]->free_count() >= wanted[g];
+  for (size_t g = 0; g < groups_.size(); g++) enough &= groups_[g].pool->free_count() >= wanted[g];
   if (enough) return true;
   const std::lock_guard lock(mutex_);
   if (give(wanted)) return true;
@@ -109,81 +119,129 @@ bool Pages::provide(std::span<const uint64_t> wanted) noexcept {
 
 // Gives the groups pages that belong to no group.
 bool Pages::give(std::span<const uint64_t> wanted) noexcept {
-  for (uint32_t g = 0; g < pools_.size(); g++) {
+  for (uint32_t g = 0; g < groups_.size(); g++) {
     const uint32_t per_page = cut_.per_page[g];
-    while (pools_[g]->free_count() < wanted[g]) {
-      if (free_ == 0) return false;
-      while (owners_[next_] != nobody) next_ = (next_ + 1) % cut_.pages;
-      owners_[next_] = g;
-      free_--;
-      pools_[g]->give_out(next_ * per_page, per_page);
+    while (groups_[g].pool->free_count() < wanted[g]) {
+      if (free_pages_.empty()) return false;
+      const uint32_t page = free_pages_.back();
+      free_pages_.pop_back();
+      owners_[page] = g;
+      groups_[g].pool->give_out(page * per_page, per_page);
     }
   }
   return true;
 }
 
 // Takes back every page without used blocks, so that the next allocation takes blocks of other
-// pages first.
+// pages first. A page that cannot be taken back, because another thread is about to take a block of
+// its group, is tried again by the next call.
 void Pages::collect() noexcept {
-  for (uint32_t page = 0; page < cut_.pages; page++) {
-    if (owners_[page] == nobody) continue;
-    const uint32_t per_page = cut_.per_page[owners_[page]];
-    if (!pools_[owners_[page]]->hold_back(page * per_page, per_page)) continue;
-    owners_[page] = nobody;
-    free_++;
+  for (uint32_t g = 0; g < groups_.size(); g++) {
+    const uint32_t per_page = cut_.per_page[g];
+    constexpr size_t max_again = 16;
+    uint32_t again[max_again];
+    size_t n = 0;
+    while (n < max_again) {
+      const std::optional<uint32_t> page = groups_[g].use->freed_pages().take();
+      if (!page) break;
+      if (owners_[*page] != g || !is_free(groups_[g], *page)) continue;
+      if (!groups_[g].pool->hold_back(*page * per_page, per_page)) {
+        again[n++] = *page;
+        continue;
+      }
+      owners_[*page] = nobody;
+      free_pages_.push_back(*page);
+    }
+    for (const uint32_t page : std::span(again, n)) groups_[g].use->freed_pages().add(page);
   }
+}
+
+// Returns whether all blocks of a page are free.
+bool Pages::is_free(const Member& member, uint32_t page) const noexcept {
+  const uint32_t per_page = member.use->per_page();
+  for (uint32_t i = 0; i < per_page; i++)
+    if (!member.pool->is_free(page * per_page + i)) return false;
+  return true;
 }
 
 uint32_t Pages::free_pages() const {
   const std::lock_guard lock(mutex_);
-  return free_;
+  return static_cast<uint32_t>(free_pages_.size());
+}
+
+int64_t Pages::Member::loose() const {
+  return static_cast<int64_t>(pool->free_count() + use->reclaimable()) -
+         use->whole() * use->per_page();
+}
+
+bool Pages::suffice(std::span<const uint64_t> wanted) const noexcept {
+  int64_t pages = free_pages();
+  for (size_t g = 0; g < wanted.size(); g++)
+    pages +=
+        groups_[g].use->whole() - pages_besides(groups_[g].loose(), wanted[g], cut_.per_page[g]);
+  return pages >= 0;
 }
 
 void Pages::count_references(std::span<std::vector<uint64_t>> references) const {
   const std::lock_guard lock(mutex_);
   for (uint32_t page = 0; page < cut_.pages; page++)
-    for (uint32_t g = 0; g < pools_.size(); g++) {
+    for (uint32_t g = 0; g < groups_.size(); g++) {
       const uint32_t per_page = cut_.per_page[g];
       if (owners_[page] == g) continue;
       for (uint32_t i = 0; i < per_page; i++) references[g][page * per_page + i]++;
     }
 }
 
+void Pages::validate() const {
+  const std::lock_guard lock(mutex_);
+  const auto unowned = std::count(owners_.begin(), owners_.end(), nobody);
+  if (static_cast<size_t>(unowned) != free_pages_.size())
+    fail(PKV_INTERNAL, "pages: %zu belong to no group, but %zu are listed",
+         static_cast<size_t>(unowned), free_pages_.size());
+  for (size_t g = 0; g < groups_.size(); g++) {
+    const auto& [pool, use] = groups_[g];
+    int64_t whole = 0;
+    for (uint32_t page = 0; page < cut_.pages; page++) {
+      uint32_t busy = 0;
+      for (uint32_t i = 0; i < use->per_page(); i++) {
+        const uint32_t id = page * use->per_page() + i;
+        busy += !pool->is_free(id) && !use->is_reclaimable(id);
+      }
+      if (busy != use->busy(page))
+        fail(PKV_INTERNAL, "pages: group %zu has %u busy blocks in page %u, but %u are counted", g,
+             busy, page, use->busy(page));
+      whole += busy == 0;
+    }
+    if (whole != use->whole())
+      fail(PKV_INTERNAL, "pages: group %zu has %lld whole ones, but %lld are counted", g,
+           static_cast<long long>(whole), static_cast<long long>(use->whole()));
+  }
+}
+
 // ---- What could be taken ------------------------------------------------------------------------
 
-PageForecast::PageForecast(const Pages& pages)
-    : cut_(pages.cut_), busy_(cut_.pages), loose_(cut_.per_page.size()) {
-  const std::lock_guard lock(pages.mutex_);
-  for (uint32_t page = 0; page < cut_.pages; page++) {
-    const uint32_t owner = pages.owners_[page];
-    if (owner == Pages::nobody) {
-      whole_++;
-      continue;
-    }
-    const uint32_t per_page = cut_.per_page[owner], first = page * per_page;
-    uint32_t free = 0;
-    for (uint32_t id = first; id < first + per_page; id++) free += pages.pools_[owner]->is_free(id);
-    busy_[page] = per_page - free;
-    if (busy_[page] == 0)
-      whole_++;
-    else
-      loose_[owner] += free;
+PageForecast::PageForecast(const Pages& pages) : pages_(pages), whole_(pages.free_pages()) {
+  for (const Pages::Member& member : pages.groups_) {
+    loose_.push_back(member.loose());
+    whole_ += member.use->whole();
   }
 }
 
 void PageForecast::free(size_t group, uint32_t id) {
-  const uint32_t per_page = cut_.per_page[group];
+  const PageUse& use = *pages_.groups_[group].use;
+  const uint32_t page = use.page_of(id);
+  uint32_t& busy = busy_.try_emplace({group, page}, use.busy(page)).first->second;
   loose_[group]++;
-  if (--busy_[id / per_page] > 0) return;
-  loose_[group] -= per_page;
+  if (busy == 0 || --busy > 0) return;
+  loose_[group] -= use.per_page();
   whole_++;
 }
 
 bool PageForecast::fits(std::span<const uint64_t> wanted) const {
-  uint64_t pages = 0;
+  int64_t pages = whole_;
   for (size_t g = 0; g < wanted.size(); g++)
-    pages += ceil_div(lacking(wanted[g], loose_[g]), uint64_t{cut_.per_page[g]});
-  return pages <= whole_;
+    pages -= pages_besides(loose_[g], wanted[g], pages_.cut_.per_page[g]);
+  return pages >= 0;
 }
 
 }  // namespace pkv::memory

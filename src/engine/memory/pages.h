@@ -10,12 +10,13 @@
 // free blocks.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/memory/page_use.h"
 #include "engine/memory/pool.h"
 #include "engine/memory/slab.h"
 
@@ -46,7 +47,7 @@ class Pages {
 
   const PageCut& cut() const { return cut_; }
   const std::shared_ptr<Slab>& slab() const { return slab_; }
-  // Adds the next group. Its pool has pages * per_page blocks, all of them free.
+  // Adds the next group. Its pool has pages * per_page blocks, all of them free. Throws bad_alloc.
   void add_group(Pool& pool);
 
   // Gives pages to groups until each pool has `wanted` free blocks. Returns false if there are not
@@ -54,41 +55,55 @@ class Pages {
   bool provide(std::span<const uint64_t> wanted) noexcept;
   // Returns how many pages belong to no group.
   uint32_t free_pages() const;
+  // Returns whether there are pages for `wanted` blocks of each group once all reclaimable blocks
+  // are free.
+  bool suffice(std::span<const uint64_t> wanted) const noexcept;
   // Adds the references by which blocks are held back, by group and id.
   void count_references(std::span<std::vector<uint64_t>> references) const;
+  // Checks the equations of this file and of page_use.h. Throws INTERNAL.
+  void validate() const;
 
  private:
   friend class PageForecast;
   static constexpr uint32_t nobody = ~uint32_t{0};
 
+  struct Member {
+    Pool* pool;
+    std::unique_ptr<PageUse> use;
+
+    // Returns how many blocks are free or reclaimable outside of whole pages.
+    int64_t loose() const;
+  };
+
   bool give(std::span<const uint64_t> wanted) noexcept;
   void collect() noexcept;
+  bool is_free(const Member& member, uint32_t page) const noexcept;
 
   const PageCut cut_;
   const std::shared_ptr<Slab> slab_;
+  HookMemory& memory_;
   mutable std::mutex mutex_;
-  std::vector<Pool*> pools_;
-  std::vector<uint32_t> owners_;  // by page
-  uint32_t free_ = 0;             // pages of no group
-  uint32_t next_ = 0;             // where the search for a free page begins
+  std::vector<Member> groups_;
+  std::vector<uint32_t> owners_;      // by page
+  std::vector<uint32_t> free_pages_;  // those of no group
 };
 
 // Forecasts which blocks the groups could get if some used blocks became free. It starts from the
-// current state of the pools.
+// current state of the pools, in which reclaimable blocks count as free.
 class PageForecast {
  public:
   // Throws bad_alloc.
   explicit PageForecast(const Pages& pages);
-  // Counts a block that is in use as free.
+  // Counts a block that is in use, and not reclaimable, as free. Throws bad_alloc.
   void free(size_t group, uint32_t id);
   // Returns whether there are pages for `wanted` blocks of each group.
   bool fits(std::span<const uint64_t> wanted) const;
 
  private:
-  const PageCut& cut_;
-  std::vector<uint32_t> busy_;   // by page: blocks that are not free
-  std::vector<uint64_t> loose_;  // by group: free blocks of pages that have others
-  uint64_t whole_ = 0;           // pages without blocks that are not free
+  const Pages& pages_;
+  std::map<std::pair<size_t, uint32_t>, uint32_t> busy_;  // by group and page, where it differs
+  std::vector<int64_t> loose_;                            // by group
+  int64_t whole_;
 };
 
 }  // namespace pkv::memory

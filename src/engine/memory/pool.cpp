@@ -74,6 +74,10 @@ class BasicPool<Atomics>::FreedBits {
     // release: a thread that claims the bit sees the state that the free left, and everything that
     // was done with the block before.
     if (mask_ != 0) pool_.free_bits_[word_].fetch_or(mask_, std::memory_order_release);
+    if (mask_ != 0 && pool_.page_use_ != nullptr) {
+      raise_counter();  // before, the pages could not be held back
+      pool_.page_use_->freed(word_, mask_);
+    }
     mask_ = 0;
   }
 
@@ -325,6 +329,7 @@ template <class Atomics>
 Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
   const uint32_t generation = unpack(states_[id].load(std::memory_order_relaxed)).generation;
   states_[id].store(pack({generation, 1, 0, false}), std::memory_order_relaxed);
+  if (page_use_ != nullptr) page_use_->take(id);
   return make_block(id, generation);
 }
 
@@ -382,11 +387,16 @@ pkv_status BasicPool<Atomics>::drop(Block block, FreedBits& freed) noexcept {
     after = state;
     return PKV_OK;
   });
-  if (status != PKV_OK || after.references != 0) return status;
-  if (after.generation == retired_generation)
-    shard_of(block_id(block) / 64).retired.fetch_add(1, std::memory_order_relaxed);
-  else
-    freed.add(block_id(block));
+  if (status != PKV_OK) return status;
+  const uint32_t id = block_id(block);
+  if (after.references == 1 && alone_) alone_->add(id);
+  if (after.references != 0) return PKV_OK;
+  if (after.generation == retired_generation) {
+    shard_of(id / 64).retired.fetch_add(1, std::memory_order_relaxed);
+    return PKV_OK;
+  }
+  if (page_use_ != nullptr) page_use_->free(id);
+  freed.add(id);
   return PKV_OK;
 }
 

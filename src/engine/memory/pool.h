@@ -32,11 +32,14 @@
 #pragma once
 
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/memory/atomics.h"
 #include "engine/memory/block_state.h"
+#include "engine/memory/id_queue.h"
+#include "engine/memory/page_use.h"
 
 namespace pkv::memory {
 
@@ -101,6 +104,16 @@ class BasicPool {
   bool hold_back(uint32_t first, uint32_t n) noexcept;
   // Makes blocks free again that were held back.
   void give_out(uint32_t first, uint32_t n) noexcept;
+
+  // From now on, lists each block of which a release leaves one reference, until take_alone()
+  // returns it. Other threads must not use the pool yet. Throws bad_alloc.
+  void list_alone() { alone_.emplace(blocks_, states_.get_allocator().resource()); }
+  // Returns such a block, which may have other references again, or be free. One thread at a time
+  // may call it.
+  std::optional<uint32_t> take_alone() noexcept { return alone_->take(); }
+  // From now on, counts the use of pages. Other threads must not use the pool yet.
+  void count_pages(PageUse& use) noexcept { page_use_ = &use; }
+  PageUse* page_use() const noexcept { return page_use_; }  // NULL: nothing is shared
 
   // Claims the next n slots of an unshared block; *offset is the first of them. Returns
   // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BUSY (the block is shared) or BLOCK_FULL if it
@@ -203,6 +216,8 @@ class BasicPool {
   uint32_t shard_count_ = 1;
   std::pmr::vector<atomic<uint64_t>> states_;
   std::pmr::vector<atomic<uint64_t>> free_bits_;
+  std::optional<IdQueue> alone_;
+  PageUse* page_use_ = nullptr;
   Shard shards_[shard_limit];
   Hint hints_[hint_count];
 };

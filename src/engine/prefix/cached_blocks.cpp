@@ -12,18 +12,23 @@ CachedBlocks::CachedBlocks(std::span<const std::unique_ptr<memory::Group>> group
     slots.resize(size_t{groups[g]->pool.blocks()} + none);
     for (const List list : {shared, inner, edge})
       slots[head(g, list)].before = slots[head(g, list)].after = head(g, list);
+    groups[g]->pool.list_alone();
   }
 }
 
+void CachedBlocks::set_evictable(size_t group, uint32_t id, bool now) noexcept {
+  blocks_[group].evictable += now ? 1 : ~uint64_t{0};
+  if (memory::PageUse* const use = groups_[group]->pool.page_use()) use->set_reclaimable(id, now);
+}
+
 void CachedBlocks::move(size_t group, uint32_t id, List list) noexcept {
-  auto& [slots, evictable] = blocks_[group];
+  std::pmr::vector<Slot>& slots = blocks_[group].slots;
   // Blocks of full groups that are in no list are counted with their nodes.
   const auto can_go = [&](List in) {
     return sparse(group) ? in == inner || in == edge : in == none;
   };
   Slot& slot = slots[id];
-  evictable += can_go(list);
-  evictable -= can_go(slot.list);
+  if (can_go(list) != can_go(slot.list)) set_evictable(group, id, can_go(list));
   if (slot.list != none) {
     slots[slot.before].after = slot.after;
     slots[slot.after].before = slot.before;
@@ -51,17 +56,16 @@ void CachedBlocks::remove(size_t group, memory::Block block) noexcept {
     move(group, id, none);
   } else {
     if (list_of(group, block) == shared) unshare(group, id);
-    blocks_[group].evictable--;
+    set_evictable(group, id, false);
   }
   blocks_[group].slots[id].node = nullptr;
 }
 
 void CachedBlocks::begin_use(Node& node) noexcept {
-  for (size_t g = 0; g < groups_.size(); g++)
-    if (!sparse(g)) blocks_[g].evictable -= node.size;
-  if (node.shared == 0) return;
   node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
-    if (!sparse(group) && list_of(group, block) == shared) unshare(group, memory::block_id(block));
+    if (sparse(group)) return;
+    if (node.shared > 0 && list_of(group, block) == shared) unshare(group, memory::block_id(block));
+    set_evictable(group, memory::block_id(block), false);
   });
 }
 
@@ -69,7 +73,7 @@ void CachedBlocks::end_use(Node& node) noexcept {
   node.for_each_block([&](uint32_t position, size_t group, memory::Block block) {
     if (sparse(group)) return;
     const uint32_t id = memory::block_id(block);
-    blocks_[group].evictable++;
+    set_evictable(group, id, true);
     if (groups_[group]->pool.references(id) == 1) return;
     node.shared += !has_shared(node, position);
     move(group, id, shared);
@@ -133,10 +137,23 @@ void CachedBlocks::pin(Node& node) noexcept {
   for_each_edge(node, [&](size_t group, uint32_t id) { move(group, id, shared); });
 }
 
+void CachedBlocks::unpin(Node& node) noexcept {
+  for_each_edge(node, [&](size_t group, uint32_t id) { review_sparse(group, id); });
+}
+
 bool CachedBlocks::gives_up(size_t group, uint32_t id) const {
   const Slot& slot = blocks_[group].slots[id];
   return slot.node != nullptr &&
          (slot.node->pinned == 0 || is_inner(group, *slot.node, slot.position));
+}
+
+// An inner block can go although its node is pinned. A block of an unused node of a full group is
+// reviewed by the caller.
+void CachedBlocks::review_sparse(size_t group, uint32_t id) noexcept {
+  if (!sparse(group) || !is_only_ours(group, id)) return;
+  const Slot& slot = blocks_[group].slots[id];
+  const bool in_node = is_inner(group, *slot.node, slot.position);
+  if (in_node || slot.node->pinned == 0) move(group, id, in_node ? inner : edge);
 }
 
 std::optional<CachedBlocks::Place> CachedBlocks::first(size_t group, List list) noexcept {

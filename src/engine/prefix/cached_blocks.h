@@ -20,7 +20,10 @@
 // others. The first of them are inner states that a text left as it grew block by block: other
 // texts hardly ever end there, but may well end where a prompt did.
 //
-// The index does not notice when other references end; review() looks for those that ended.
+// Other references end without the lock of the index. The pools list the blocks that are left with
+// one (memory::Pool::take_alone()), and review() looks at these. So after a review of all of them:
+//
+//   shared = blocks with other references + blocks that a pin keeps
 #pragma once
 
 #include <memory>
@@ -65,20 +68,20 @@ class CachedBlocks {
   void share(size_t group, memory::Block block) noexcept {
     if (sparse(group)) move(group, memory::block_id(block), shared);
   }
-  // Finds the shared blocks of a group that only the index references now. Calls visit(node) for
-  // each position of an unused node that has no shared block of a full group left.
+  // Finds shared blocks of a group that only the index references now, among the next `most` that
+  // the pool lists. Calls visit(node) for each position of an unused node that has no shared block
+  // of a full group left.
   template <class Visit>
-  void review(size_t group, const Visit& visit) noexcept {
-    for_each_of(group, shared, [&](uint32_t id) {
-      if (groups_[group]->pool.references(id) > 1) return;
-      const Slot& slot = blocks_[group].slots[id];
-      const bool in_node = is_inner(group, *slot.node, slot.position);
-      if (!sparse(group)) {
-        if (unshare(group, id)) visit(*slot.node);
-      } else if (in_node || slot.node->pinned == 0) {
-        move(group, id, in_node ? inner : edge);
+  void review(size_t group, uint64_t most, const Visit& visit) noexcept {
+    for (; most > 0; most--) {
+      const std::optional<uint32_t> id = groups_[group]->pool.take_alone();
+      if (!id) return;
+      if (!sparse(group) && is_only_ours(group, *id)) {
+        if (unshare(group, *id)) visit(*blocks_[group].slots[*id].node);
+      } else {
+        review_sparse(group, *id);
       }
-    });
+    }
   }
 
   // Records that the first use of a node begins, or that the last one ended.
@@ -89,8 +92,9 @@ class CachedBlocks {
   // Records that a node got longer than `end`: blocks that a match at its old end needed may be
   // inner ones now.
   void extended(Node& node, uint32_t end) noexcept;
-  // Records that a pin keeps what a match at the end of this node needs.
+  // Records that a pin keeps what a match at the end of this node needs, or that no pin does now.
   void pin(Node& node) noexcept;
+  void unpin(Node& node) noexcept;
 
   // Returns where the index has a block; the node is nullptr if it does not have it.
   Place place_of(size_t group, uint32_t id) const {
@@ -108,13 +112,6 @@ class CachedBlocks {
   bool gives_up(size_t group, uint32_t id) const;
   // Returns how many blocks are evictable, as of the last review.
   uint64_t evictable(size_t group) const { return blocks_[group].evictable; }
-  // Calls visit(group, id) for every evictable block of a sparse group, as of the last review.
-  template <class Visit>
-  void for_each_evictable(const Visit& visit) const {
-    for (size_t g = 0; g < groups_.size(); g++)
-      for (const List list : {inner, edge})
-        for_each_of(g, list, [&](uint32_t id) { visit(g, id); });
-  }
   // Returns the block of a sparse group that goes next, of the inner ones or of the others.
   std::optional<Place> first(size_t group, List list) noexcept;
 
@@ -133,16 +130,14 @@ class CachedBlocks {
   };
 
   uint32_t head(size_t group, List list) const { return groups_[group]->pool.blocks() + list; }
-  // Calls visit(id) for all blocks of a list. visit() may move the block.
-  template <class Visit>
-  void for_each_of(size_t group, List list, const Visit& visit) const {
-    const std::pmr::vector<Slot>& slots = blocks_[group].slots;
-    for (uint32_t id = slots[head(group, list)].after, next = 0; id != head(group, list);
-         id = next) {
-      next = slots[id].after;
-      visit(id);
-    }
+  // Returns true if a block is listed as shared, but only the index references it.
+  bool is_only_ours(size_t group, uint32_t id) const {
+    return blocks_[group].slots[id].list == shared && groups_[group]->pool.references(id) == 1;
   }
+  // Makes a shared block of a sparse group evictable if neither a reference nor a pin keeps it.
+  void review_sparse(size_t group, uint32_t id) noexcept;
+  // Counts a block as evictable or not.
+  void set_evictable(size_t group, uint32_t id, bool now) noexcept;
   // Calls visit(group, id) for what a match at the end of a node needs of the node in sparse
   // groups.
   template <class Visit>

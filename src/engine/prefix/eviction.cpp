@@ -24,8 +24,7 @@ Count Figures::* count_of(pkv_prefix_event_kind why) {
 bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
   const memory::Pool& pool = data_.groups[group]->pool;
   const auto enough = [&] { return pool.free_count() + data_.blocks.evictable(group) >= blocks; };
-  // Blocks that left the windows of sessions go before anything else, so they must be known.
-  if (data_.blocks.sparse(group) || !enough()) uses_.review(group);
+  uses_.review(group);
   if (!enough()) return false;
   // Other threads release blocks meanwhile, so the count is read once.
   for (uint64_t free; (free = pool.free_count()) < blocks;) {
@@ -39,28 +38,11 @@ bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
 }
 
 bool Eviction::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
-  try {
-    memory::PageForecast forecast(pages);
-    free_evictable(forecast);
-    if (!forecast.fits(wanted)) return false;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+  uses_.review();
+  if (!pages.suffice(wanted)) return false;
   while (!pages.provide(wanted))
     if (!evict_some()) return false;
   return true;
-}
-
-void Eviction::free_evictable(memory::PageForecast& forecast) {
-  uses_.review();
-  data_.blocks.for_each_evictable([&](size_t group, uint32_t id) { forecast.free(group, id); });
-  data_.tree.for_each_node([&](const Node& node) {
-    if (node.users > 0) return;
-    node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
-      if (!data_.blocks.sparse(group) && data_.blocks.list_of(group, block) != CachedBlocks::shared)
-        forecast.free(group, memory::block_id(block));
-    });
-  });
 }
 
 // Evicts what goes next, whichever groups it is of: so much at once that the search for pages that

@@ -15,7 +15,6 @@ class Eviction {
   // See the functions of Index with these names.
   bool make_free(size_t group, uint64_t blocks) noexcept;
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
-  void free_evictable(memory::PageForecast& forecast);
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
   void clear(Space& space) noexcept;
   void clear() noexcept;

@@ -59,7 +59,10 @@ void Hints::end(Node& end) noexcept {
   data_.pins.erase({std::exchange(end.pinned_until, 0), &end});
   uint64_t fewer = 0;
   for (Node* node = &end; node != nullptr; node = node->parent)
-    if (--node->pinned == 0) fewer += node->size;
+    if (--node->pinned == 0) {
+      fewer += node->size;
+      data_.blocks.unpin(*node);
+    }
   pinned_ -= fewer;
   data_.spaces.count(space_of(end), &Figures::pinned, uint64_t{0} - fewer);
   uses_.detach(end, true);

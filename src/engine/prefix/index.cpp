@@ -95,6 +95,7 @@ void Index::Hold::demote() noexcept {
 Index::Hold::~Hold() {
   if (index_ == nullptr) return;
   const std::lock_guard lock(index_->mutex_);
+  index_->uses_.review_some(depth());
   index_->uses_.give_up(use_, use_.space->root);
   index_->uses_.detach(*use_.node, true);
   index_->data_.spaces.drop_if_empty(*use_.space);
@@ -118,6 +119,7 @@ void Index::Hold::swap(Hold& other) noexcept {
 void Index::Hold::retreat(uint32_t blocks) noexcept {
   if (index_ == nullptr || blocks >= depth()) return;
   const std::lock_guard lock(index_->mutex_);
+  index_->uses_.review_some(depth());
   index_->uses_.shorten(use_, blocks);
 }
 
@@ -224,11 +226,6 @@ bool Index::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) no
   return eviction_.make_room(pages, wanted);
 }
 
-void Index::free_evictable(memory::PageForecast& forecast) {
-  const auto lock = lock_now();
-  eviction_.free_evictable(forecast);
-}
-
 void Index::let_go(size_t group, uint32_t id) noexcept {
   const std::lock_guard lock(mutex_);
   eviction_.let_go(group, id);
@@ -323,14 +320,14 @@ size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
 
 Figures Index::figures(std::string_view salt) {
   const auto lock = lock_now();
-  uses_.review_figures();
+  uses_.review();
   const Space* const space = data_.spaces.find(salt);
   return space != nullptr ? space->figures : Figures{};
 }
 
 Figures Index::figures() {
   const auto lock = lock_now();
-  uses_.review_figures();
+  uses_.review();
   return data_.spaces.total();
 }
 

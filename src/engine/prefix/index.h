@@ -110,8 +110,6 @@ class Index {
   bool make_free(size_t group, uint64_t blocks) noexcept;
   // Does the same until pages have `wanted` blocks of each group.
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
-  // Marks all evictable blocks as free. Throws bad_alloc.
-  void free_evictable(memory::PageForecast& forecast);
   uint64_t evictable(size_t group);
   // Evicts a block so that its remaining users can write into it without a copy. In a full group
   // this also evicts all cached texts that continue after it, in a sparse group only this block.

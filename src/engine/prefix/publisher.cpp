@@ -7,6 +7,7 @@ namespace pkv::prefix {
 void Publisher::publish(Use& use, Tokens text, memory::Tables tables) {
   const uint32_t block_size = data_.block_size();
   const size_t whole = text.size() / block_size;
+  uses_.review_some(whole - use.depth);
   while (use.depth < whole) {
     const Tokens rest =
         text.subspan(size_t{use.depth} * block_size, (whole - use.depth) * block_size);

@@ -106,18 +106,19 @@ void Uses::shorten(Use& use, uint32_t blocks) noexcept {
   give_up(use, *node);
 }
 
-void Uses::review(size_t group) noexcept {
-  data_.blocks.review(
-      group, [&](const Node& node) { data_.spaces.count(space_of(node), &Figures::evictable, 1); });
+void Uses::review(size_t group, uint64_t most) noexcept {
+  data_.blocks.review(group, most, [&](const Node& node) {
+    data_.spaces.count(space_of(node), &Figures::evictable, 1);
+  });
 }
 
 void Uses::review() noexcept {
   for (size_t g = 0; g < data_.groups.size(); g++) review(g);
 }
 
-void Uses::review_figures() noexcept {
-  for (size_t g = 0; g < data_.groups.size(); g++)
-    if (!data_.blocks.sparse(g)) review(g);
+void Uses::review_some(uint64_t blocks) noexcept {
+  constexpr uint64_t at_least = 16;
+  for (size_t g = 0; g < data_.groups.size(); g++) review(g, at_least + 2 * blocks);
 }
 
 void Uses::reserve_node(Space& space) {

@@ -56,10 +56,10 @@ class Uses {
   void demote(Use& use) noexcept;
 
   // Makes blocks evictable that only the index references now, in one group or in all.
-  void review(size_t group) noexcept;
+  void review(size_t group, uint64_t most = UINT64_MAX) noexcept;
   void review() noexcept;
-  // Does the same in the groups that the statistics of salts count.
-  void review_figures() noexcept;
+  // Does some of that, as much as others left since the last call, so that nobody finds a lot.
+  void review_some(uint64_t blocks) noexcept;
 
   // Reserves memory for one more node of a space, so that adding the node cannot fail. Throws
   // bad_alloc.

@@ -107,7 +107,12 @@ void check_blocks(const IndexData& data, const Node& node,
       fail(PKV_INTERNAL, "index: block %u was freed since, or is not full", id);
     check_block(data, node, g, position, block, state.references);
     references[g][id]++;
-    counts.spare_by_group[g] += is_spare(data, node, g, position, block, state.references);
+    const bool spare = is_spare(data, node, g, position, block, state.references);
+    counts.spare_by_group[g] += spare;
+    if (const memory::PageUse* const use = data.groups[g]->pool.page_use())
+      if (use->is_reclaimable(id) != spare)
+        fail(PKV_INTERNAL, "index: block %u is %sevictable, which its page does not know", id,
+             spare ? "" : "not ");
   });
 }
 

@@ -44,7 +44,10 @@ void validate(const Cache& cache, std::span<const Content* const> contents) {
   std::vector<std::vector<uint64_t>> references;
   for (const auto& group : cache.groups()) references.emplace_back(group->pool.blocks());
   if (cache.prefix() != nullptr) cache.prefix()->validate(references);
-  if (cache.pages() != nullptr) cache.pages()->count_references(references);
+  if (cache.pages() != nullptr) {
+    cache.pages()->count_references(references);
+    cache.pages()->validate();
+  }
   for (size_t g = 0; g < cache.groups().size(); g++) {
     const memory::Pool& pool = cache.groups()[g]->pool;
     pool.validate();

@@ -31,7 +31,6 @@ class Forecast {
     }
     if (cache.pages() == nullptr) return;
     pages_.emplace(*cache.pages());
-    if (cache.prefix() != nullptr) cache.prefix()->free_evictable(*pages_);
   }
 
   // Counts as free what begin() would take from a session of the step if blocks are short: blocks
