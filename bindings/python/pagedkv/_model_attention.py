@@ -52,6 +52,8 @@ class MaskMark(NamedTuple):
     """0: no window; negative: another kind of mask, which does not work with packed texts."""
     padded: bool
     """Whether it hides any padding."""
+    last: int = 0
+    """It is for this many of the last tokens of the pass; 0: for all."""
 
     @property
     def what(self) -> str:
@@ -78,8 +80,22 @@ class Marked(torch.Tensor):
                 result = function(*args, **(kwargs or {}))
             if result is args[0] or not isinstance(result, torch.Tensor):
                 return result
+        if name == "__getitem__" and (last := _last_rows(args[1])) is not None:
+            mark = args[0].pagedkv
+            if isinstance(mark, MaskMark) and args[0].shape[2] == 1:
+                return marked(args[0].as_subclass(torch.Tensor), mark._replace(last=last))
         mark = next(one.pagedkv for one in _flat((args, kwargs)) if isinstance(one, Marked))
         raise mark.owner.unsupported(f"it computes with {mark.what} before attention ({name})")
+
+
+def _last_rows(index: Any) -> int | None:
+    """How many of the last rows mask[:, :, -n:, :] has, 0 for all; None for any other index."""
+    every = slice(None)
+    rows = index[2] if isinstance(index, tuple) and len(index) == 4 else None
+    first = rows.start if isinstance(rows, slice) else None
+    if not isinstance(first, int) or index != (every, every, slice(first, None), every):
+        return None
+    return -first if first <= 0 else None
 
 
 def _flat(given: Any) -> list[Any]:

@@ -216,8 +216,22 @@ class WatchedCache(TransformersCache):
             reason = f"a {type(module).__name__} attends twice to the rows of layer {rows.layer}"
             raise self.unsupported(reason)
         self._attended.add((id(module), rows.layer))
+        queries = query.shape[2]
+        if not self.packed and queries != step.new_tokens:
+            query = self._with_others(query, variant.mask, step.new_tokens)
         masking = self._masking(variant.mask, rows.layer, query.shape[2])
-        return step.attend(rows.layer, query, variant._replace(**masking))
+        out = step.attend(rows.layer, query, variant._replace(**masking))
+        return out[:, -queries:]
+
+    def _with_others(
+        self, query: torch.Tensor, mask: torch.Tensor | None, new_tokens: int
+    ) -> torch.Tensor:
+        """Queries for all tokens of the pass. Layers that attend to the keys of others may compute
+        the last tokens alone, as in Gemma 4; the results of the others are dropped."""
+        queries, mark = query.shape[2], getattr(mask, "pagedkv", None)
+        if queries > new_tokens or not isinstance(mark, MaskMark) or mark.last != queries:
+            raise self.unsupported(f"a layer has {queries} queries for {new_tokens} new tokens")
+        return torch.nn.functional.pad(query, (0, 0, new_tokens - queries, 0))
 
     def _masking(self, mask: torch.Tensor | None, layer: int, queries: int) -> dict[str, Any]:
         """What a mask asks for, as fields of Variant."""

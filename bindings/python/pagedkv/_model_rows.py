@@ -40,6 +40,7 @@ class ForwardPass:
         self, batch: Batch, packed: bool = False, top_blocks: Sequence[int] | None = None
     ) -> None:
         self.batch, self._packed, self._top_blocks = batch, packed, top_blocks
+        self.new_tokens = int(batch.batch_rows.lengths[0])  # of each sequence, unless packed
         self.written: set[int] = set()
         self.attended: set[int] = set()
         self._operands: dict[str, _Operand] = {}

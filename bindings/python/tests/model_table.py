@@ -104,6 +104,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "dory": {"n_input_layers": 1, "n_output_layers": 1, "num_hidden_layers": 4},
     "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "gemma3n_text": SHARED_KEYS,
+    "gemma4": {"text_config": SHARED_KEYS},
+    "gemma4_text": SHARED_KEYS,
+    "gemma4_unified_text": SHARED_KEYS,
     "gemma4_assistant": {
         "text_config": {
             "hidden_size_per_layer_input": 0,

@@ -56,6 +56,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "laurel_rank": 8,
         "activation_sparsity_pattern": [0.0] * 4,
     },
+    # The last two layers compute only the last token of a prompt.
+    "Gemma4Text": {
+        "head_dim": 16,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        "vocab_size_per_layer_input": 97,
+        "hidden_size_per_layer_input": 16,
+    },
     "GptOss": {
         "head_dim": 32,
         "sliding_window": 8,
