@@ -39,8 +39,22 @@ class TextStream:
         if now.endswith(_UNFINISHED) and not last:
             return "", dataclasses.replace(self, tokens=tokens)
         kept = tokens[-_CONTEXT:]
-        return now[len(before) :], TextStream(self.tokenizer, kept, len(kept))
+        return _added(before, now), TextStream(self.tokenizer, kept, len(kept))
 
     def _decode(self, tokens: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
+
+
+def _added(before: str, now: str) -> str:
+    """What follows a text that was given out. Some tokenizers take back spaces in it, such as the
+    one in "it '" once an "s" follows."""
+    if now.startswith(before):
+        return now[len(before) :]
+    rest = now
+    for character in before.replace(" ", ""):
+        rest = rest.lstrip(" ")
+        if not rest.startswith(character):
+            return now[len(before) :]
+        rest = rest[1:]
+    return rest

@@ -270,6 +270,24 @@ def test_text_has_its_spaces_and_its_end(strips: bool) -> None:
     assert pieces(["▁The"], 2, "▁sky") == ["", " sky"]  # no text of </s>
 
 
+def test_text_whose_spaces_are_cleaned_up() -> None:
+    words = ["[UNK]", "it", "'", "s", "##n", "n", "t", ".", "do", "no"]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token="[UNK]"))
+    tokenizer.decoder = decoders.WordPiece(cleanup=True)
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", clean_up_tokenization_spaces=True
+    )
+
+    def pieces(*answer: str) -> list[str]:
+        return text_of(fast, [vocabulary["it"]], [vocabulary[word] for word in answer])
+
+    assert fast.decode([vocabulary[word] for word in ("it", "'", "s", ".")]) == "it's."
+    assert pieces("'", "s", ".") == [" '", "s", "."]
+    assert "".join(pieces("do", "n", "'", "t", ".")).replace(" ", "") == "don't."
+    assert pieces("no", ".", "it") == [" no", ".", " it"]
+
+
 def test_text_that_does_not_grow_with_its_tokens() -> None:
     """A lone byte after a newline turns both into a replacement character."""
     tokenizer, ids = tokenizer_of("▁hello", "»", "a", strips=False)
