@@ -30,6 +30,8 @@ LONGEST_TOPIC = 255
 LINGER_MS = 1000  # how long the last batches are kept for slow readers
 LONGEST_REQUEST = 1024  # bytes of a message to a publisher: a topic, or a number
 _REPLAYS_A_ROUND = 16
+_NUMBERS_A_MS = 1 << 16  # a publisher's numbers begin at its start by this clock
+_FASTEST = _NUMBERS_A_MS // 4  # no engine sends as many batches: it was started again
 
 
 class _Followed(Protocol):
@@ -105,7 +107,7 @@ class Sender(Uncopied):
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=replay_batches)
         self._lock = threading.RLock()  # the collector may call stop() in a thread that holds it
         self._ended = False
-        self._first = self._next = int(time.time() * 1000) << 16
+        self._first = self._next = int(time.time() * 1000) * _NUMBERS_A_MS
         self._sent = self._next
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._replay: zmq.Socket[bytes] | None = None
@@ -264,10 +266,11 @@ class EventSubscriber(Closable):
         self._wanted: int | None = None  # the first number of the replay in progress
         self._deadline = 0.0
         self.lost_batches = 0
-        """The number of batches that neither arrived nor were replayed."""
+        """The number of batches that neither arrived nor were replayed. Those of an engine that
+        ended are not known, and do not count."""
         self.bad_messages = 0
         """The number of messages that did not follow the protocol."""
-        self._heard = time.monotonic()
+        self._heard = self._given = time.monotonic()
         try:
             self._events = _open(
                 self._context, zmq.SUB, unsigned(high_water_mark, 31, "high_water_mark"), 0
@@ -420,12 +423,15 @@ class EventSubscriber(Closable):
 
     def _lose(self, number: int) -> None:
         if self._expected is not None:
-            self.lost_batches += max(number - self._expected, 0)
+            lost = max(number - self._expected, 0)
+            passed_ms = int(1000 * (time.monotonic() - self._given)) + 1
+            if lost < passed_ms * _FASTEST:
+                self.lost_batches += lost
             self._clear()
         self._expected = number
 
     def _give(self, number: int, payload: bytes) -> None:
-        self._expected = number + 1
+        self._expected, self._given = number + 1, time.monotonic()
         try:
             batch = decode_batch(payload)
             if batch.events:  # a heartbeat has none

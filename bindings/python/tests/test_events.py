@@ -15,9 +15,11 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import ON_WINDOWS, free_port, needs_fork, output, small, together
 
@@ -373,6 +375,39 @@ def test_numbers_that_begin_again() -> None:
             send(0, 9)
             view.until(lambda: set(view.known()) == {9})
             assert source.lost_batches == 0
+            for number, lost in ((8, 7), (9 + 65536 * 60_000, 7), (12 + 65536 * 60_000, 9)):
+                send(number, number)
+                view.until(lambda number=number: set(view.known()) == {number})
+                assert source.lost_batches == lost
+
+
+def test_a_restart_loses_no_batches() -> None:
+    """The numbers of a new publisher begin much higher."""
+    endpoint, replay = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+    with EventSubscriber(endpoint, replay) as source:
+        view = View(source)
+        for first in (0, 100, 200):
+            text = list(range(first, first + 32))
+            with (
+                ids_only() as cache,
+                EventPublisher(endpoint, replay_endpoint=replay, heartbeat_ms=20) as made,
+            ):
+                tell(cache, made.follow(cache), text)
+                view.until(lambda text=text: view.known() == blocks_of(text))
+        assert source.lost_batches == 0
+
+
+def test_texts_that_are_not_cached_take_little_memory() -> None:
+    with ids_only() as cache, publisher() as made:
+        followed = made.follow(cache)
+        tracemalloc.start()
+        try:
+            for first in range(0, 1 << 21, 1 << 18):
+                followed.add_text(np.arange(first, first + (1 << 18), dtype=np.int32))
+            assert len(followed._blocks) == 1 << 16
+            assert tracemalloc.get_traced_memory()[0] < 40 << 20
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_closed_cache_is_forgotten(told: Any) -> None:
