@@ -256,7 +256,7 @@ typedef struct pkv_cache_config {
 
   /* Its memory. */
   pkv_storage storage; /**< Default PAGED. */
-  pkv_layout layout;   /**< Default PACKED. Only for storage PAGED. */
+  pkv_layout layout;   /**< Default PACKED. PLAIN needs storage PAGED. */
   uint32_t block_size; /**< Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16. */
   /**
    * 1: the groups share memory_bytes, so that one can use what another does not need. The memory is
@@ -278,11 +278,10 @@ typedef struct pkv_cache_config {
   uint64_t memory_bytes;
   /**
    * How many blocks of each group stay free when a session starts, so that running sessions can
-   * finish: a first step, a resume, or the reserve of an empty session returns OUT_OF_BLOCKS
-   * instead of using them.
-   * A suspended session that needs more blocks than the group has beyond these can never be resumed
-   * (TOO_LARGE).
-   * Exact while only one thread makes such calls. Default 0.
+   * finish. A session runs once one of its own steps is committed, whatever tokens it got before
+   * from a match, a fork, a snapshot or a file. Until then its reserve and its steps return
+   * OUT_OF_BLOCKS rather than use these blocks, and so does a resume; a session that could never
+   * leave them is refused (TOO_LARGE). Exact while only one thread makes such calls. Default 0.
    */
   uint32_t watermark_blocks;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */

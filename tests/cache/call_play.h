@@ -298,7 +298,7 @@ class CallPlay : public DrawnCall {
     for (const Sequence& one : sequences_) blocks += contiguous_ ? blocks_of(one) : 0;
     ModelConfig config =
         config_of(model_, blocks, contiguous_ ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED);
-    config.layout = view_.layout;
+    if (!contiguous_) config.layout = view_.layout;
     config.block_size = block_size();
     config.threads = threads_;
     config.isa = isa;

@@ -26,6 +26,8 @@ struct Naive {
   // step, until another step begins, because begin() and reserve() may free what left the window.
   size_t trimmable = 0;
   bool suspended = false;
+  // A step was committed, or it was resumed. Until then it leaves the watermark.
+  bool has_run = false;
   // The token ids from before a suspension.
   std::vector<int32_t> remembered;
 
@@ -40,6 +42,7 @@ struct Naive {
   // Appends rows and the ids of their tokens. If no id is given, the remembered one is used.
   void extend(const std::vector<uint32_t>& more, const std::vector<int32_t>& told) {
     trimmable = rows.size();
+    has_run = has_run || !more.empty();
     rows.insert(rows.end(), more.begin(), more.end());
     for (const int32_t token : told)
       tokens.push_back(token != PKV_NO_TOKEN ? token : known(tokens.size()));
@@ -50,6 +53,7 @@ struct Naive {
     rows.resize(length);
     tokens.resize(length);
     trimmable = length;
+    has_run = has_run && length > 0;
     forget();
   }
 
@@ -75,6 +79,7 @@ struct Naive {
   Naive copy() const {
     Naive result = *this;
     result.forget();
+    result.has_run = false;
     return result;
   }
 };

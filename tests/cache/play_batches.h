@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <numeric>
 
 #include "play_sessions.h"
 
@@ -92,34 +93,32 @@ inline bool has_spare(const Actor& actor) {
 // The sessions of a step that write to one tail.
 struct Writers {
   uint32_t count = 0;
-  uint64_t copies = 0;        // blocks that they take from the pool if all of them copy it
-  uint64_t longest = 0;       // the length of the longest one,
-  uint64_t longest_copy = 0;  // and what it takes
+  uint64_t length = 0;  // of the longest one,
+  size_t longest = 0;   // and its place in the list
 };
 
-// Returns how many blocks a step takes from the pool of a group without a window: what the tables
-// lack, and a copy of each tail that is shared, unless that was reserved. If all holders of a tail
-// write to it, the longest one keeps it.
-inline uint64_t blocks_taken(const Stage& stage, const List& list, uint32_t group) {
+// Returns how many blocks each session of a step takes from the pool of a group without a window:
+// what its table lacks, and a copy of its tail if that is shared, unless that was reserved. If all
+// holders of a tail write to it, the longest one keeps it.
+inline std::vector<uint64_t> blocks_taken(const Stage& stage, const List& list, uint32_t group) {
   std::map<std::pair<size_t, uint32_t>, Writers> writers;  // by place in the table and block
-  uint64_t sum = 0;
+  std::vector<uint64_t> lacking(list.actors.size()), copies(list.actors.size());
   for (size_t i = 0; i < list.actors.size(); i++) {
     const uint64_t start = list.actors[i]->naive.rows.size(), end = start + list.counts[i];
     const std::vector<uint32_t> table = block_table(list.handles[i], group);
-    sum += Stage::blocks_for(end) - std::min<uint64_t>(Stage::blocks_for(end), table.size());
+    lacking[i] = Stage::blocks_for(end) - std::min<uint64_t>(Stage::blocks_for(end), table.size());
     const size_t tail = start / block_size;
     if (end == start || tail >= table.size()) continue;
     Writers& of_tail = writers[{tail, table[tail]}];
-    const uint64_t copy = has_spare(*list.actors[i]) ? 0 : 1;
+    copies[i] = has_spare(*list.actors[i]) ? 0 : 1;
     of_tail.count++;
-    of_tail.copies += copy;
-    if (start >= of_tail.longest) of_tail.longest = start, of_tail.longest_copy = copy;
+    if (start >= of_tail.length) of_tail.length = start, of_tail.longest = i;
   }
   for (const auto& [tail, of_tail] : writers)
-    sum += of_tail.copies - (holders(stage, group, tail.first, tail.second) == of_tail.count
-                                 ? of_tail.longest_copy
-                                 : 0);
-  return sum;
+    if (holders(stage, group, tail.first, tail.second) == of_tail.count)
+      copies[of_tail.longest] = 0;
+  for (size_t i = 0; i < lacking.size(); i++) lacking[i] += copies[i];
+  return lacking;
 }
 
 // Returns how many blocks a step can take from its own sessions if blocks are short: those that
@@ -142,14 +141,14 @@ class Admission {
   Admission(const Stage& stage, const List& list) : stage_(stage) {
     if (!stage.world.alone || !stage.world.has_tables() || list.obstacle() != PKV_OK) return;
     for (uint32_t group = 0; group < (stage.world.setup.window == 0 ? 2u : 1u); group++) {
-      needed_.push_back(blocks_taken(stage, list, group));
+      const std::vector<uint64_t> taken = blocks_taken(stage, list, group);
+      needed_.push_back(std::accumulate(taken.begin(), taken.end(), uint64_t{0}));
+      for (size_t i = 0; i < taken.size(); i++)
+        if (!list.actors[i]->naive.has_run && taken[i] > 0)
+          watermark_ = stage.world.setup.watermark;
       free_.push_back(pool_stats_of(stage.world.cache, group).free_blocks);
       spares_.push_back(spares_not_needed(stage, list, group));
     }
-    for (size_t i = 0; i < list.actors.size(); i++)
-      if (list.actors[i]->naive.rows.empty() &&
-          Stage::blocks_for(list.counts[i]) > block_table(list.handles[i]).size())
-        watermark_ = stage.world.setup.watermark;
   }
 
   void check(pkv_status status, uint64_t short_by) const {

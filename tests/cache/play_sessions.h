@@ -108,6 +108,7 @@ inline void resume(Stage& stage, Source& draw) {
       stage.run([&] { return pkv_session_resume(actor.session, &length, &total); }, obstacle);
   blocks_short_after(status);
   if (!stage.worked(status, obstacle, max_blocks)) return;
+  actor.naive.has_run = actor.naive.has_run || actor.naive.suspended;
   actor.naive.suspended = false;
   ASSERT_EQ(actor.naive.rows.size(), length);
   ASSERT_EQ(actor.naive.total(), total);

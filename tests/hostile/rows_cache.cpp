@@ -180,6 +180,8 @@ std::vector<Case> config_cases() {
   add(CONFIG(set_enum(c.storage, 3)), invalid);
   add(CONFIG(set_enum(c.storage, -1)), invalid);
   add(CONFIG(set_enum(c.storage, INT32_MAX)), invalid);
+  add(CONFIG(c.layout = PKV_LAYOUT_PLAIN, c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
+  add(CONFIG(c.layout = PKV_LAYOUT_PLAIN, c.storage = PKV_STORAGE_NONE), unsupported);
   add(CONFIG(set_enum(c.layout, 2)), invalid);
   add(CONFIG(set_enum(c.layout, -1)), invalid);
   add(CONFIG(set_enum(g.dtype, unknown_dtype)), invalid);

@@ -65,7 +65,8 @@ class AttentionPlay {
     config_ = ModelConfig();
     special_ = source_.chance(30);
     config_.storage = source_.chance(20) ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED;
-    config_.layout = source_.chance(30) ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
+    const bool plain = source_.chance(30) && config_.storage == PKV_STORAGE_PAGED;
+    config_.layout = plain ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
     config_.block_size = static_cast<uint32_t>(16 * source_.between(1, 3));
     config_.model.layers = 1;
     config_.model.kv_heads = static_cast<uint32_t>(source_.between(1, 3));

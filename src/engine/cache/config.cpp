@@ -277,6 +277,8 @@ namespace {
 void check_enums(const pkv_cache_config& config) {
   check_enum(config.storage, PKV_STORAGE_PAGED, PKV_STORAGE_NONE, "storage");
   check_enum(config.layout, PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN, "layout");
+  if (config.layout != PKV_LAYOUT_PACKED && config.storage != PKV_STORAGE_PAGED)
+    fail(PKV_UNSUPPORTED, "layout PLAIN needs storage PAGED; storage is %d", config.storage);
   check_enum(config.isa, PKV_ISA_AUTO, kernels::last_isa, "isa");
   check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
 }

@@ -36,7 +36,7 @@ struct CacheConfig {
   bool prefix;  // true if the cache has a prefix index
   pkv_prefix_config prefix_config;
   std::optional<pkv_store_config> store;
-  uint32_t watermark;  // blocks of each group that only sessions with tokens may take
+  uint32_t watermark;  // blocks of each group that only sessions that have run may take
   std::optional<memory::PageCut> pages;  // of the memory that the groups share
   std::optional<pkv_block_io> block_io;  // if a group is opaque
 

@@ -102,12 +102,17 @@ void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, 
          who, llu(pages), cut.pages);
 }
 
+void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
+                    const char* who) {
+  for (size_t g = 0; g < counts.size(); g++) check_possible(cache, g, counts[g], watermark, who);
+  if (cache.pages() != nullptr) check_pages_possible(cache, counts, watermark, who);
+}
+
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                          const char* who, const std::function<bool()>& free_more, Purpose purpose,
                          const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
-  for (size_t g = 0; g < counts.size(); g++) check_possible(cache, g, counts[g], watermark, who);
-  if (cache.pages() != nullptr) check_pages_possible(cache, counts, watermark, who);
+  check_possible(cache, counts, watermark, who);
   size_t lacking = reserve(counts, watermark);
   const auto more = [&] {
     return (free_more && free_more()) ||

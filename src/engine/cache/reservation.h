@@ -15,12 +15,15 @@ namespace pkv {
 // more than the count, or 0 where the count is 0.
 std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t watermark);
 
-// Throws TOO_LARGE if a group could never give `count` blocks and leave `watermark` free.
+// Throws TOO_LARGE if a group could never have `count` blocks and leave `watermark` free.
 void check_possible(const Cache& cache, size_t group, uint64_t count, uint32_t watermark,
                     const char* who);
 // Does the same for counts by group and the pages that the groups share.
 void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                           const char* who);
+// Does both.
+void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
+                    const char* who);
 
 class Reservation {
  public:

@@ -23,6 +23,7 @@
 // its entry: a shared tail, or a state that is not needed any more.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <memory_resource>
 #include <span>
@@ -83,6 +84,13 @@ class BlockTable {
   StepNeed reserve_need(uint64_t length, uint64_t end) const;
   // Returns how many blocks a step of positions [length, end) reads and writes.
   virtual uint64_t blocks_in_step(uint64_t length, uint64_t end) const = 0;
+  // Returns how many blocks a pool must have beside a watermark for a step or a reservation that
+  // needs some: without a watermark these, otherwise all that the sequence then holds.
+  uint64_t blocks_beside(uint32_t watermark, const StepNeed& need, uint64_t length,
+                         uint64_t end) const {
+    const uint64_t taken = need.blocks();
+    return watermark == 0 || taken == 0 ? taken : std::max(taken, blocks_in_step(length, end));
+  }
   // Throws TOO_LARGE if the blocks that a step of positions [length, end) reads and writes exceed
   // the whole pool, so that it could not run even if this were the only sequence.
   virtual void check_fits(uint64_t length, uint64_t end, const char* who) const = 0;

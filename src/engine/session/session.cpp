@@ -95,10 +95,13 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
         any_cut ? table.reserve_need(length(), totals[g]) : table.step_need(length(), totals[g]);
     counts[g] = needs[g].blocks();
   };
+  std::vector<uint64_t> beside;
   for (size_t g = 0; g < totals.size(); g++) {
     content_.table(g).check_fits(length(), totals[g], who);
     count(g);
+    beside.push_back(content_.table(g).blocks_beside(watermark, needs[g], length(), totals[g]));
   }
+  check_possible(cache(), beside, watermark, who);
   const auto free_more = [&] {
     if (release_expired(needs)) return true;
     bool any = false;
@@ -181,6 +184,7 @@ void Session::resume() {
   }
   cache().counters().tokens += length();
   suspended_.reset();
+  has_run_ = true;
   commits_at_resume_ = cache().counters().commits;
   forget_computed();
 }
@@ -365,6 +369,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
       own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
   for (const auto& table : content_.tables()) table->commit(start, start + count, kept);
   step_ = nullptr;
+  has_run_ = has_run_ || count > 0;
   forget_computed();
   publish(false);
 }
@@ -387,6 +392,7 @@ void Session::trim(uint64_t new_length) {
          llu(length()));
   for (size_t g = 0; g < content_.groups(); g++) content_.table(g).check_trim(g, new_length);
   forget_tokens();
+  if (new_length == 0) has_run_ = false;
   cache().counters().tokens -= length() - new_length;
   content_.tokens().resize(new_length);
   for (const auto& table : content_.tables()) table->trim(new_length);

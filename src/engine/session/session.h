@@ -84,9 +84,9 @@ class Session {
   bool publishes() const { return content_.hold() && attributes_.publishes; }
   int32_t priority() const { return attributes_.priority; }
   void set_priority(int32_t priority) { attributes_.priority = priority; }
-  // The blocks that must stay free when this session takes some: a session without tokens leaves
-  // them for those that have some already.
-  uint32_t watermark() const { return length() == 0 ? cache().config().watermark : 0; }
+  // The blocks that must stay free when this session takes some: one that has not run, whatever it
+  // has from a match, a fork or a file, leaves them for those that have.
+  uint32_t watermark() const { return has_run_ ? 0 : cache().config().watermark; }
   // How many sessions of the cache were opened before this one.
   uint64_t open_order() const { return open_order_; }
   bool in_step() const { return step_ != nullptr; }
@@ -146,6 +146,8 @@ class Session {
   Content content_;
   NumberVector<int32_t> remembered_tokens_;
   std::optional<Counted> suspended_;  // has a value while the session is suspended
+  // Whether a step of this session was committed or it was resumed, and not trimmed to 0 since.
+  bool has_run_ = false;
   Attributes attributes_;
   const uint64_t open_order_;
   const Step* step_ = nullptr;  // in flight

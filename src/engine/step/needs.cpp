@@ -2,6 +2,7 @@
 #include "engine/step/needs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status.h"
 #include "engine/cache/reservation.h"
@@ -25,6 +26,7 @@ uint32_t Needs::references(size_t group, uint32_t id) const {
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
   const uint32_t watermark = session.watermark();
+  std::vector<uint64_t> beside;
   for (size_t g = 0; g < blocks_.size(); g++) {
     const memory::BlockTable& table = session.content().table(g);
     table.check_fits(start, end, who_);
@@ -43,26 +45,26 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     step.begins = watermark > 0 && step.blocks() > 0;
     blocks_[g] += step.blocks();
     beginning_ += step.begins;
-    check_possible(cache_, g, step.blocks(), watermark, who_);
+    beside.push_back(table.blocks_beside(watermark, step, start, end));
+    check_possible(cache_, g, beside.back(), watermark, who_);
   }
-  if (cache_.pages() != nullptr) check_pages(session, end);
+  if (cache_.pages() != nullptr) check_pages(session, end, beside);
 }
 
-// Checks that the pages of shared memory suffice for what the session that was just added holds
-// during its step, and for what it takes.
-void Needs::check_pages(const Session& session, uint64_t end) {
+// Checks that the pages of shared memory suffice for what a session holds during its step, and for
+// what must be there beside the watermark.
+void Needs::check_pages(const Session& session, uint64_t end,
+                        std::span<const uint64_t> beside) const {
   const memory::PageCut& cut = cache_.pages()->cut();
-  std::vector<uint64_t> held, taken;
-  for (size_t g = 0; g < blocks_.size(); g++) {
+  std::vector<uint64_t> held;
+  for (size_t g = 0; g < blocks_.size(); g++)
     held.push_back(session.content().table(g).blocks_in_step(session.length(), end));
-    taken.push_back(steps_[steps_.size() - blocks_.size() + g].blocks());
-  }
   if (cut.pages_for(held) > cut.pages)
     fail(PKV_TOO_LARGE,
          "%s: a step to token %llu needs %llu pages in one session; the memory that the groups "
          "share has %u",
          who_, llu(end), llu(cut.pages_for(held)), cut.pages);
-  check_pages_possible(cache_, taken, session.watermark(), who_);
+  check_pages_possible(cache_, beside, session.watermark(), who_);
 }
 
 void Needs::remove(size_t i) {
@@ -103,6 +105,7 @@ bool Needs::skip_last_copies(prefix::Index* index) {
     blocks_[group] -= step.beside;
     step.beside = step.spares = 0;
     step.copies = false;
+    if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
     any = true;
   }
   return any;

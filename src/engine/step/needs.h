@@ -56,7 +56,7 @@ class Needs {
   };
 
   uint32_t references(size_t group, uint32_t id) const;
-  void check_pages(const Session& session, uint64_t end);
+  void check_pages(const Session& session, uint64_t end, std::span<const uint64_t> beside) const;
 
   const Cache& cache_;
   const char* const who_;
