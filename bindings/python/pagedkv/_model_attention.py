@@ -85,6 +85,8 @@ class Marked(torch.Tensor):
             if isinstance(mark, MaskMark) and args[0].shape[2] == 1:
                 return marked(args[0].as_subclass(torch.Tensor), mark._replace(last=last))
         mark = next(one.pagedkv for one in _flat((args, kwargs)) if isinstance(one, Marked))
+        if name == "_is_view":  # the first thing that torch.compile asks of a tensor
+            raise mark.owner.unsupported("it is compiled: call the model that is not")
         raise mark.owner.unsupported(f"it computes with {mark.what} before attention ({name})")
 
 
@@ -217,7 +219,26 @@ def _attention(
         raise rows.owner.unsupported("its tokens attend to later ones")
     _check_options(rows.owner, kwargs)
     variant = Variant(scaling or 0.0, softcap or 0.0, s_aux, attention_mask)
-    return rows.owner.attend(rows, module, query, variant), None
+    out = rows.owner.attend(rows, module, query, variant)
+    if torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value)):
+        with torch._C.DisableTorchFunctionSubclass():
+            out = _WithoutGradients.apply(out, query, key, value)
+    return out, None
+
+
+class _WithoutGradients(torch.autograd.Function):
+    """Gradients would end here without a word: the cache keeps no graph."""
+
+    @staticmethod
+    def forward(_context: Any, out: torch.Tensor, *_inputs: torch.Tensor) -> torch.Tensor:
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(_context: Any, *_gradients: torch.Tensor) -> Any:
+        raise RuntimeError(
+            "there are no gradients through a PagedCache: train without one, or compute under "
+            "torch.no_grad()"
+        )
 
 
 def _check_options(cache: Owner, options: dict[str, Any]) -> None:

@@ -180,6 +180,36 @@ def test_assisted_generation(family: str) -> None:
         assert torch.equal(generate(model, PagedCache(model), **helper, **one), expected)
 
 
+def test_gradients_are_refused() -> None:
+    model, ids = model_of("Llama"), prompts()["input_ids"][:1]
+    cache = PagedCache(model)
+    loss = model(ids, past_key_values=cache).logits.sum()
+    with pytest.raises(RuntimeError, match="no gradients through a PagedCache: train without one"):
+        loss.backward()
+    model.zero_grad()
+    model.requires_grad_(False)
+    model.model.layers[1].self_attn.v_proj.requires_grad_(True)  # alone, as by an adapter
+    loss = model(ids, past_key_values=cache).logits.sum()
+    with pytest.raises(RuntimeError, match="no gradients through a PagedCache"):
+        loss.backward()
+    model(ids).logits.sum().backward()
+    with torch.no_grad():
+        assert not model(ids, past_key_values=cache).logits.requires_grad
+
+
+def test_a_compiled_model_is_refused() -> None:
+    model, ids = model_of("Llama", num_hidden_layers=1), prompts()["input_ids"][:1]
+    cache, compiled = PagedCache(model), torch.compile(model, backend="eager")
+    with torch.no_grad():
+        expected = model(ids).logits
+        with pytest.raises(Exception, match="LlamaForCausalLM: it is compiled: call the model"):
+            compiled(ids, past_key_values=cache)
+        torch._dynamo.reset()
+        assert torch.allclose(model(ids, past_key_values=cache).logits, expected, atol=1e-5)
+        assert torch.allclose(compiled(ids).logits, expected, atol=1e-5)
+        assert cache.get_seq_length() == ids.shape[1]
+
+
 def test_crop() -> None:
     model, ids = model_of("Llama"), prompts()["input_ids"][:1]
     cache = PagedCache(model)
