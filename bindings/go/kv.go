@@ -272,6 +272,14 @@ func (v *KVView) reading(use func() error) error {
 	return use()
 }
 
+// writing is reading for a call that writes to the memory.
+func (v *KVView) writing(op string, use func() error) error {
+	if v.K.cache != nil || v.V.cache != nil {
+		return misuse(op, ErrInvalidArgument, "the memory is a cache's, which only batches may write")
+	}
+	return v.reading(use)
+}
+
 // NoSlot is the slot of a padding row: nothing is written or read for it.
 const NoSlot int64 = raw.NoSlot
 
@@ -349,7 +357,7 @@ func (v *KVView) Plan(memory []byte) (int, error) {
 // the dims of k.
 func (c *Compute) Write(view KVView, sequences Sequences, k, v Tensor) error {
 	const op = "kv write"
-	return view.reading(func() error {
+	return view.writing(op, func() error {
 		kv, err := view.place(op)
 		if err != nil {
 			return err
@@ -376,12 +384,17 @@ func (c *Compute) Write(view KVView, sequences Sequences, k, v Tensor) error {
 // WriteSlots stores a row of k and v in each slot, block * BlockSize + offset; those of NoSlot are
 // padding.
 func (c *Compute) WriteSlots(view KVView, slots []int64, k, v Tensor) error {
-	return c.copySlots("kv write", raw.KVWriteSlots, view, slots, k, v)
+	const op = "kv write"
+	return view.writing(op, func() error {
+		return c.copySlots(op, raw.KVWriteSlots, view, slots, k, v)
+	})
 }
 
 // ReadSlots copies K and V of each slot to a row of k and v; either may be the zero Tensor.
 func (c *Compute) ReadSlots(view KVView, slots []int64, k, v Tensor) error {
-	return c.copySlots("kv read", raw.KVReadSlots, view, slots, k, v)
+	return view.reading(func() error {
+		return c.copySlots("kv read", raw.KVReadSlots, view, slots, k, v)
+	})
 }
 
 func (c *Compute) copySlots(
@@ -389,23 +402,21 @@ func (c *Compute) copySlots(
 	copySlots func(raw.Compute, *raw.KVView, uint64, *int64, *raw.Tensor, *raw.Tensor) raw.Status,
 	view KVView, slots []int64, k, v Tensor,
 ) error {
-	return view.reading(func() error {
-		kv, err := view.place(op)
-		if err != nil {
-			return err
-		}
-		keys, err := k.check(op, "k", len(slots), view.KVHeads, view.KeyDim)
-		if err != nil {
-			return err
-		}
-		values, err := v.check(op, "v", len(slots), view.KVHeads, view.ValueDim)
-		if err != nil {
-			return err
-		}
-		return call(op, &view, func() raw.Status {
-			defer runtime.KeepAlive(c)
-			return copySlots(c.raw(), kv, uint64(len(slots)), first(slots), keys, values)
-		})
+	kv, err := view.place(op)
+	if err != nil {
+		return err
+	}
+	keys, err := k.check(op, "k", len(slots), view.KVHeads, view.KeyDim)
+	if err != nil {
+		return err
+	}
+	values, err := v.check(op, "v", len(slots), view.KVHeads, view.ValueDim)
+	if err != nil {
+		return err
+	}
+	return call(op, &view, func() raw.Status {
+		defer runtime.KeepAlive(c)
+		return copySlots(c.raw(), kv, uint64(len(slots)), first(slots), keys, values)
 	})
 }
 

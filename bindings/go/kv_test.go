@@ -179,6 +179,17 @@ func TestRotations(t *testing.T) {
 		if seen.Rotation != rotation {
 			t.Errorf("rotation %v, expected %v", seen.Rotation, rotation)
 		}
+		one := pagedkv.Sequences{
+			QueryHeads: 1, QueryLengths: []uint32{1}, KVLengths: []uint64{1},
+			BlockTables: []uint32{0}, BlockTableStride: 1,
+		}
+		row := f32(rows[:16])
+		for _, err := range []error{
+			pagedkv.Write(seen, one, row, row), pagedkv.WriteSlots(seen, []int64{0}, row, row),
+		} {
+			refused(t, err, pagedkv.ErrInvalidArgument, "a cache's, which only batches may write")
+		}
+		must(t, pagedkv.ReadSlots(seen, []int64{0}, f32(make([]float32, 16)), pagedkv.Tensor{}))
 		must(t, cache.Close())
 
 		size, err := view.Plan(nil)
