@@ -2,6 +2,7 @@ package pagedkv
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"syscall"
@@ -18,7 +19,8 @@ import (
 // saving or loading, whose Errno is its syscall.Errno or EIO, and a miss of a store. What a step
 // computes must be complete for Read once the step is committed, and Write must not overtake
 // kernels that were started before. The slices are only valid during the call, which must not call
-// the library, nor wait for a goroutine that does. A panic ends the program.
+// the library, nor wait for a goroutine that does. A panic or runtime.Goexit ends the
+// program.
 //
 // A cache that is forgotten is closed once its copies are made. It is not forgotten as long as its
 // BlockIO refers to it.
@@ -60,12 +62,19 @@ func (c *blockCopies) answer(err error) uintptr {
 		return 0
 	}
 	c.errors.Store(threadID(), err)
-	number := syscall.EIO
-	errors.As(err, &number)
-	if number == 0 {
-		number = syscall.EIO
+	return negativeErrno(err)
+}
+
+// negativeErrno returns the errno of an error as a hook returns it to C, which would take 0 or a
+// positive number for success: EIO if it is none of the system's.
+func negativeErrno(err error) uintptr {
+	errno := syscall.EIO
+	errors.As(err, &errno)
+	number := cOfErrno(errno)
+	if number <= 0 || number > math.MaxInt32 {
+		number = cOfErrno(syscall.EIO)
 	}
-	return uintptr(-cOfErrno(number))
+	return uintptr(-number)
 }
 
 // withCause runs a call that may call hooks in this thread. Their error is the cause of its error.
@@ -88,16 +97,18 @@ func (c *blockCopies) withCause(function func() error) error {
 func readBlocksHook(
 	user uintptr, group uint32, n uintptr, blocks, tokens *uint32, to unsafe.Pointer,
 ) uintptr {
-	defer crash()
-	c := registered(user).(*blockCopies)
-	return c.answer(c.io.Read(int(group), unsafe.Slice(blocks, n), unsafe.Slice(tokens, n),
-		c.memory(group, n, to)))
+	return guarded(func() uintptr {
+		c := registered(user).(*blockCopies)
+		return c.answer(c.io.Read(int(group), unsafe.Slice(blocks, n), unsafe.Slice(tokens, n),
+			c.memory(group, n, to)))
+	})
 }
 
 func writeBlocksHook(
 	user uintptr, group uint32, n uintptr, blocks *uint32, from unsafe.Pointer,
 ) uintptr {
-	defer crash()
-	c := registered(user).(*blockCopies)
-	return c.answer(c.io.Write(int(group), unsafe.Slice(blocks, n), c.memory(group, n, from)))
+	return guarded(func() uintptr {
+		c := registered(user).(*blockCopies)
+		return c.answer(c.io.Write(int(group), unsafe.Slice(blocks, n), c.memory(group, n, from)))
+	})
 }

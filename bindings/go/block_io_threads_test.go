@@ -191,18 +191,61 @@ func TestACacheIsForgottenWhileItsBlocksAreCopied(t *testing.T) {
 	}
 }
 
-func TestAPanicInAHookEndsTheProgram(t *testing.T) {
+// panicsInChild runs a test in a child, which must end with this panic.
+func panicsInChild(t *testing.T, message string, use func()) {
 	const inChild = "PAGEDKV_TEST_PANIC"
-	if os.Getenv(inChild) != "" {
+	if os.Getenv(inChild) == message {
+		use()
+		t.Fatal("it goes on")
+	}
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=60s")
+	child.Env = append(os.Environ(), inChild+"="+message)
+	output, err := child.CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "panic: "+message) {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+func TestAPanicInAHookEndsTheProgram(t *testing.T) {
+	panicsInChild(t, "a lost device", func() {
 		cache, io := marked(t, filepath.Join(t.TempDir(), "store"), func() { panic("a lost device") })
 		io.leave(t, cache, 1)
 		_, err := cache.Store().Flush(time.Minute)
 		t.Fatal("it goes on: ", err)
+	})
+}
+
+type fatalWriter struct{ *testing.T }
+
+func (w fatalWriter) Write([]byte) (int, error) {
+	w.Fatal("a test fails in a hook")
+	return 0, nil
+}
+
+// Otherwise what the hook's call uses would be busy forever.
+func TestAHookThatEndsItsGoroutineEndsTheProgram(t *testing.T) {
+	uses := map[string]func(cache *Cache, session *Session) error{
+		"writer": func(cache *Cache, session *Session) error {
+			_, err := cache.SaveTo(fatalWriter{t}, nil, FileItem{Session: session})
+			return err
+		},
+		"runner": func(cache *Cache, session *Session) error { return fill(cache, session, 512) },
 	}
-	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	child.Env = append(os.Environ(), inChild+"=1")
-	output, err := child.CombinedOutput()
-	if err == nil || !strings.Contains(string(output), "panic: a lost device") {
-		t.Errorf("%v: %s", err, output)
+	for name, use := range uses {
+		t.Run(name, func(t *testing.T) {
+			panicsInChild(t, "pagedkv: a hook ended its goroutine", func() {
+				cache := small(t, func(c *CacheConfig) {
+					c.Runner = func(int, func(task, worker int)) { runtime.Goexit() }
+				})
+				session, err := cache.OpenSession(nil)
+				check(t, err)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					t.Error("it returned: ", use(cache, session))
+				}()
+				<-done
+			})
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
@@ -199,23 +198,23 @@ func (s *stream) moved(n int, err error) uintptr {
 		return uintptr(n)
 	}
 	s.err = err
-	number := syscall.EIO
-	errors.As(err, &number)
-	return uintptr(-cOfErrno(number))
+	return negativeErrno(err)
 }
 
 func readHook(user uintptr, to unsafe.Pointer, n uint64) uintptr {
-	defer crash()
-	s := registered(user).(*stream)
-	got, err := io.ReadAtLeast(s.reader, unsafe.Slice((*byte)(to), n), 1)
-	if err == io.EOF {
-		return 0
-	}
-	return s.moved(got, err)
+	return guarded(func() uintptr {
+		s := registered(user).(*stream)
+		got, err := io.ReadAtLeast(s.reader, unsafe.Slice((*byte)(to), n), 1)
+		if err == io.EOF {
+			return 0
+		}
+		return s.moved(got, err)
+	})
 }
 
 func writeHook(user uintptr, from unsafe.Pointer, n uint64) uintptr {
-	defer crash()
-	s := registered(user).(*stream)
-	return s.moved(s.writer.Write(unsafe.Slice((*byte)(from), n)))
+	return guarded(func() uintptr {
+		s := registered(user).(*stream)
+		return s.moved(s.writer.Write(unsafe.Slice((*byte)(from), n)))
+	})
 }

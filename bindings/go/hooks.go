@@ -1,6 +1,7 @@
 package pagedkv
 
 import (
+	"math"
 	"sync"
 	"unsafe"
 
@@ -14,9 +15,10 @@ import (
 type Logger func(level LogLevel, message string)
 
 // Runner computes tasks: it calls run(i, worker) once for every i in [0, tasks), from any
-// goroutines and in any order, and returns when all of them have returned. worker is below the
-// config's Threads, and no two calls at once have the same worker. Results do not depend on how the
-// calls are distributed. It must not call the library in any other way.
+// goroutines and in any order, and returns when all of them have returned; run does nothing after
+// that. worker is below the config's Threads, and no two calls at once have the same worker.
+// Results do not depend on how the calls are distributed. It must not call the library in any other
+// way.
 //
 // There is no allocator hook: Go's memory belongs to its garbage collector.
 type Runner func(tasks int, run func(task, worker int))
@@ -108,24 +110,65 @@ func (h *hooks) runner(runner Runner, workers uint32) raw.Runner {
 	return raw.Runner{Run: registry.run, User: user, Threads: workers}
 }
 
-// A panic must not unwind through the library's frames: it ends the program from another goroutine.
-func crash() {
-	if reason := recover(); reason != nil {
+// guarded calls a hook. Neither a panic nor runtime.Goexit, which testing.T's Fatal calls, may
+// unwind through the library's frames, which would leave what they use busy forever: both end the
+// program from another goroutine.
+func guarded(hook func() uintptr) uintptr {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		reason := recover()
+		if reason == nil {
+			reason = "pagedkv: a hook ended its goroutine, by runtime.Goexit or by Fatal of a test"
+		}
 		go func() { panic(reason) }()
 		select {}
-	}
+	}()
+	result := hook()
+	returned = true
+	return result
 }
 
 func logHook(user uintptr, level int32, message unsafe.Pointer) uintptr {
-	defer crash()
-	registered(user).(Logger)(LogLevel(level), raw.Text(message))
-	return 0
+	return guarded(func() uintptr {
+		registered(user).(Logger)(LogLevel(level), raw.Text(message))
+		return 0
+	})
+}
+
+// run is one call of a Runner. C's memory of it is gone when the call has returned.
+type run struct {
+	sync.RWMutex
+	task, context uintptr
+	ended         bool
+}
+
+// do computes a task, unless the Runner has returned: what C lacks then is an error of its call.
+func (r *run) do(task, worker int) {
+	if worker < 0 || worker > math.MaxUint32 {
+		worker = math.MaxUint32 // C reads 32 bits, and refuses this one
+	}
+	r.RLock()
+	defer r.RUnlock()
+	if !r.ended {
+		purego.SyscallN(r.task, r.context, uintptr(task), uintptr(worker))
+	}
+}
+
+// end waits for the tasks that are being computed.
+func (r *run) end() {
+	r.Lock()
+	defer r.Unlock()
+	r.ended = true
 }
 
 func runHook(user uintptr, tasks uintptr, task uintptr, context uintptr) uintptr {
-	defer crash()
-	registered(user).(Runner)(int(tasks), func(i, worker int) {
-		purego.SyscallN(task, context, uintptr(i), uintptr(worker))
+	return guarded(func() uintptr {
+		r := &run{task: task, context: context}
+		registered(user).(Runner)(int(tasks), r.do)
+		r.end()
+		return 0
 	})
-	return 0
 }

@@ -103,9 +103,12 @@ func closeUnused(tier *raw.StoreConfig) {
 
 // milliseconds converts a time for C, rounded up.
 func milliseconds(d time.Duration) uint32 {
-	ms := (d + time.Millisecond - 1) / time.Millisecond
-	if ms < 0 {
+	ms := d / time.Millisecond
+	if d < 0 {
 		return 0
+	}
+	if d%time.Millisecond != 0 {
+		ms++
 	}
 	if ms > math.MaxUint32 {
 		return math.MaxUint32
