@@ -3,6 +3,7 @@ package pagedkv
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
@@ -101,11 +102,15 @@ func (b *Batch) Rows() int { return b.rows }
 // SetFirstRows sets where the rows of each session begin in the arrays to write and attend, for
 // left padding or gaps. nil: the default again.
 func (b *Batch) SetFirstRows(rows []uint32) error {
+	var copied []uint32 // what C gets is what later calls check
+	if rows != nil {
+		copied = append(make([]uint32, 0, len(rows)), rows...)
+	}
 	err := call("set first rows", b, func() raw.Status {
-		return raw.BatchSetFirstRows(b.handle, uint64(len(rows)), optional(rows))
+		return raw.BatchSetFirstRows(b.handle, uint64(len(copied)), optional(copied))
 	})
 	if err == nil {
-		b.batch.firstRows = append([]uint32(nil), rows...)
+		b.batch.firstRows = copied
 	}
 	return err
 }
@@ -194,7 +199,35 @@ func (b *Batch) end(err error) error {
 	if err == nil {
 		runtime.SetFinalizer(b, nil)
 	}
+	if err == nil || errors.Is(err, ErrStaleHandle) {
+		shown.release(func(other *Batch) bool { return other == b })
+	}
 	return err
+}
+
+// shownBatches are open batches whose states the caller can reach by slices of the library's
+// memory. The collector does not see that such a slice needs the batch, so it may not end these.
+type shownBatches struct {
+	sync.Mutex
+	batches map[*Batch]bool
+}
+
+var shown = shownBatches{batches: map[*Batch]bool{}}
+
+func (s *shownBatches) keep(b *Batch) {
+	s.Lock()
+	defer s.Unlock()
+	s.batches[b] = true
+}
+
+func (s *shownBatches) release(ended func(*Batch) bool) {
+	s.Lock()
+	defer s.Unlock()
+	for b := range s.batches {
+		if ended(b) {
+			delete(s.batches, b)
+		}
+	}
 }
 
 // Close aborts a step that was neither committed nor aborted, and otherwise does nothing: for
@@ -267,7 +300,8 @@ type SessionStates struct {
 // its branch. Write all of them before Commit; until then they hold any bytes.
 //
 // The slices are the library's own memory, each at a multiple of 64. They are valid until Commit,
-// Abort or Close of the batch, or Close of the cache, and must not be used after it.
+// Abort or Close of the batch, or Close of the cache, and must not be used after it. So a batch
+// whose states were asked for is never collected: end it, or close its cache.
 func (b *Batch) States(layer int) ([]SessionStates, error) {
 	n := numbers{op: "states"}
 	number := n.u32("layer", layer)
@@ -285,6 +319,7 @@ func (b *Batch) States(layer int) ([]SessionStates, error) {
 	if err != nil {
 		return nil, err
 	}
+	shown.keep(b)
 	states := make([]SessionStates, len(b.sessions))
 	for i := range states {
 		tokens := blocks[i].Tokens

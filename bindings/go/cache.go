@@ -102,6 +102,7 @@ func (c *Cache) Close() error {
 	if err == nil {
 		runtime.SetFinalizer(c, nil)
 		c.hooks.forget()
+		shown.release(func(b *Batch) bool { return b.cache == c })
 	}
 	return err
 }

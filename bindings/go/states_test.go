@@ -3,7 +3,9 @@ package pagedkv_test
 import (
 	"bytes"
 	"reflect"
+	"runtime"
 	"testing"
+	"time"
 	"unsafe"
 
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
@@ -212,4 +214,24 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 			pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{group}, Blocks: 8},
 		)), pagedkv.ErrInvalidArgument)
 	}
+}
+
+// A slice of states is used when nothing else refers to its batch.
+func TestABatchWhoseStatesAreShownIsNotCollected(t *testing.T) {
+	cache := newHybrid(t, pagedkv.StoragePaged)
+	session, err := cache.OpenSession(nil)
+	must(t, err)
+	shown := func() []byte {
+		batch := begin(t, cache, step(session, 3))
+		states, err := batch.States(1)
+		must(t, err)
+		return states[0].After[0]
+	}()
+	for i := 0; i < 3; i++ {
+		runtime.GC()
+		time.Sleep(time.Millisecond) // for finalizers
+	}
+	refused(t, session.Trim(0), pagedkv.ErrBusy)
+	copy(shown, stateOf(1, 1))
+	must(t, cache.Close())
 }
