@@ -1,7 +1,7 @@
 //! Sessions in files.
 use crate::cache::{Cache, Owned};
 use crate::error::{call, ensure_library, Result};
-use crate::hooks::contained;
+use crate::hooks::{contained, negative_errno, NO_ERRNO};
 use crate::paths::path_of_c;
 use crate::secret::Secret;
 use crate::session::Session;
@@ -203,18 +203,16 @@ impl<'a> Stream<'a> {
     }
 }
 
-const EIO: i64 = 5;
-
 /// Returns the bytes moved, or a negative errno. A panic must not unwind through C.
 fn moved(mut call: impl FnMut() -> std::io::Result<usize>) -> i64 {
     let outcome = contained(|| loop {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return -error.raw_os_error().map_or(EIO, i64::from),
+            Err(error) => return negative_errno(&error).into(),
             Ok(bytes) => return bytes as i64,
         }
     });
-    outcome.unwrap_or(-EIO)
+    outcome.unwrap_or(NO_ERRNO.into())
 }
 
 unsafe extern "C" fn read(user: *mut c_void, to: *mut c_void, n: u64) -> i64 {
@@ -225,7 +223,7 @@ unsafe extern "C" fn read(user: *mut c_void, to: *mut c_void, n: u64) -> i64 {
             let to = std::slice::from_raw_parts_mut(to.cast::<u8>(), n as usize);
             moved(|| reader.read(to).map(|bytes| bytes.min(n as usize)))
         }
-        Callbacks::Write(_) => -EIO,
+        Callbacks::Write(_) => NO_ERRNO.into(),
     }
 }
 
@@ -235,7 +233,7 @@ unsafe extern "C" fn write(user: *mut c_void, from: *const c_void, n: u64) -> i6
             let from = std::slice::from_raw_parts(from.cast::<u8>(), n as usize);
             moved(|| writer.write(from).map(|bytes| bytes.min(n as usize)))
         }
-        Callbacks::Read(_) => -EIO,
+        Callbacks::Read(_) => NO_ERRNO.into(),
     }
 }
 

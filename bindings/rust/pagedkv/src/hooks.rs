@@ -239,12 +239,20 @@ impl BlockHooks {
     }
 }
 
+/// EIO: what a hook returns to C for a panic, and for an error that is none of the system's.
+pub(crate) const NO_ERRNO: i32 = -5;
+
+/// What a hook returns to C for an error. Any number can be in an `io::Error`, and C takes 0 and
+/// positive ones for success.
+pub(crate) fn negative_errno(error: &io::Error) -> i32 {
+    error.raw_os_error().filter(|&errno| errno > 0).map_or(NO_ERRNO, |errno| -errno)
+}
+
 fn answer(copied: Option<io::Result<()>>) -> i32 {
-    const EIO: i32 = 5;
     match copied {
         Some(Ok(())) => 0,
-        Some(Err(error)) => -error.raw_os_error().unwrap_or(EIO).max(1),
-        None => -EIO,
+        Some(Err(error)) => negative_errno(&error),
+        None => NO_ERRNO,
     }
 }
 

@@ -596,14 +596,14 @@ fn stores_outlive_their_cache() {
 }
 
 /// A reader or writer that fails or panics in the middle.
-struct Broken(bool);
+struct Broken(Option<i32>);
 
 impl std::io::Write for Broken {
     fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-        if self.0 {
-            std::panic::resume_unwind(Box::new("a panic without a message"));
+        match self.0 {
+            None => std::panic::resume_unwind(Box::new("a panic without a message")),
+            Some(errno) => Err(std::io::Error::from_raw_os_error(errno)),
         }
-        Err(std::io::Error::from_raw_os_error(28))
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -615,9 +615,9 @@ impl std::io::Write for Broken {
 fn writers_that_break_are_errors() {
     let cache = cache();
     let session = filled(&cache, &[1; 20]);
-    for panics in [false, true] {
+    for errno in [None, Some(28), Some(0), Some(-1), Some(i32::MIN)] {
         let error = cache
-            .save([(&session, 0)], &FileConfig::new(), Sink::Writer(&mut Broken(panics)))
+            .save([(&session, 0)], &FileConfig::new(), Sink::Writer(&mut Broken(errno)))
             .unwrap_err();
         assert_eq!(error.status(), Status::IO);
     }
