@@ -102,7 +102,8 @@ class Sender(Uncopied):
         self.stopped = False
         self.followed: list[Any] = []
         self._topic = _topic(topic)
-        if unsigned(replay_batches, 31, "replay_batches") == 0:
+        replay_batches = unsigned(replay_batches, 31, "replay_batches")
+        if replay_batches == 0:
             raise misuse("replay_batches is 0; it must be 1 or more")
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=replay_batches)
         self._lock = threading.RLock()  # the collector may call stop() in a thread that holds it
@@ -260,6 +261,7 @@ class EventSubscriber(Closable):
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._replay: zmq.Socket[bytes] | None = None
         self._ready: deque[EventBatch] = deque()
+        high_water_mark = unsigned(high_water_mark, 31, "high_water_mark")
         self._held: deque[tuple[int, bytes]] = deque(maxlen=max(high_water_mark, 1))
         self._expected: int | None = None
         self._newest: int | None = None  # the last number published; numbers only rise
@@ -272,9 +274,7 @@ class EventSubscriber(Closable):
         """The number of messages that did not follow the protocol."""
         self._heard = self._given = time.monotonic()
         try:
-            self._events = _open(
-                self._context, zmq.SUB, unsigned(high_water_mark, 31, "high_water_mark"), 0
-            )
+            self._events = _open(self._context, zmq.SUB, high_water_mark, 0)
             self._events.setsockopt(zmq.SUBSCRIBE, _topic(topic))
             _set_up(self._events, False, endpoint, "endpoint")
             if replay_endpoint is not None:

@@ -358,7 +358,7 @@ class EventPublisher(Closable):
         PrefixConfig needs `kept_events`: room for the events between two polls.
         """
         self._sender.check_usable()
-        unsigned(rank, 31, "rank")
+        rank = unsigned(rank, 31, "rank")
         if any(one._rank == rank and not one._closed for one in self._followed):
             raise misuse(f"rank: another cache is followed as rank {rank}")
         if not cache.config.prefix or not cache.config.prefix.kept_events:

@@ -132,6 +132,7 @@ class Engine(Uncopied):
         publisher: EventPublisher | None = None,
         rank: int = 0,
     ) -> None:
+        chunk, max_running = integer(chunk, "chunk"), integer(max_running, "max_running")
         if chunk < 1 or max_running < 1:
             raise ValueError(f"chunk and max_running are {chunk} and {max_running}, not 1 or more")
         top_blocks = unsigned(top_blocks, 32, "top_blocks")

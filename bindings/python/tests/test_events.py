@@ -225,14 +225,18 @@ def test_salts_are_told_as_vllm_does(told: Any) -> None:
 
 
 def test_several_caches_have_a_rank_each() -> None:
-    with publisher() as made, ids_only() as first, ids_only() as second:
-        followed = [made.follow(first), made.follow(second, rank=1)]
+    room: Any = np.uint8(9)
+    rank: Any = np.uint8(1)
+    with publisher(replay_batches=room) as made, ids_only() as first, ids_only() as second:
+        followed = [made.follow(first), made.follow(second, rank=rank)]
         with pytest.raises(pagedkv.MisuseError, match="followed as rank 1"):
             made.follow(first, rank=1)
         for cache, one in zip((first, second), followed, strict=True):
             tell(cache, one, list(range(32)))
         compute(second, list(range(100)))
-        with subscriber(made) as source:  # late, so it gets all that is cached
+        with subscriber(
+            made, high_water_mark=room
+        ) as source:  # late, so it gets all that is cached
             view = View(source)
             both = blocks_of(list(range(32)))
             view.until(lambda: view.ranks == {0: both, 1: both})
