@@ -207,49 +207,48 @@ def integers(
     All checks and C must use the result and nothing else of `given`. An array that is already as
     needed is returned itself; `copy` keeps other threads from changing what was checked.
     """
-    limits = np.iinfo(dtype)
-    found = _array(given, limits, dims, what)
+    if dims == 1 and not hasattr(given, "dtype"):
+        return _listed(given, dtype, what)
+    found = np.asarray(given) if hasattr(given, "dtype") else _nested(given, dtype, dims, what)
     if found.ndim != dims or (found.size and found.dtype.kind not in "iu"):
         needed = "a list" if dims == 1 else f"an array of {dims} dimensions"
         raise misuse(
             f"{what}: {needed} of integers is needed, this is {found.dtype} {_shown(found.shape)}"
         )
-    if found.size and not np.can_cast(found.dtype, dtype):
-        _check_range(int(found.min()), int(found.max()), limits, what)
+    if found.dtype != dtype and found.size and not np.can_cast(found.dtype, dtype):
+        _check_range(int(found.min()), int(found.max()), dtype, what)
     flags = found.flags
     usable = found.dtype == dtype and flags.c_contiguous and flags.aligned
     made: npt.NDArray[Any] = found if usable and not copy else found.astype(dtype, order="C")
     return made
 
 
-def _array(given: Any, limits: Any, dims: int, what: str) -> npt.NDArray[Any]:
-    if hasattr(given, "dtype"):
-        return np.asarray(given)
-    if dims == 1:
-        return _listed(given, limits, what)
-    nested = np.array(given, object)
-    if nested.ndim != dims:
-        return nested
-    return _listed(nested.ravel().tolist(), limits, what).reshape(nested.shape)
+_CODES = {np.uint32: "I", np.int32: "i", np.uint64: "Q", np.int64: "q"}
 
 
-_CODES = {"uint32": "I", "int32": "i", "uint64": "Q", "int64": "q"}
-
-
-def _listed(given: Any, limits: Any, what: str) -> npt.NDArray[Any]:
+def _listed(given: Any, dtype: Any, what: str) -> npt.NDArray[Any]:
     """Twice as fast as NumPy, whose own way makes floats of some lists of large integers."""
     try:
-        # What array.array takes as bytes is a list of integers here.
-        return np.asarray(array.array(_CODES[limits.dtype.name], [*given]))
+        numbers = [*given]  # because array.array takes bytes as they are
+        return np.asarray(array.array(_CODES[dtype], numbers))
     except OverflowError:
-        numbers = [integer(number, what) for number in given]
-        _check_range(min(numbers), max(numbers), limits, what)
+        exact = [integer(number, what) for number in numbers]
+        _check_range(min(exact), max(exact), dtype, what)
         raise
     except TypeError:
         raise misuse(f"{what}: a list of integers is needed, this is {given!r:.200}") from None
 
 
-def _check_range(low: int, high: int, limits: Any, what: str) -> None:
+def _nested(given: Any, dtype: Any, dims: int, what: str) -> npt.NDArray[Any]:
+    """Lists in lists; if they are no array of these dimensions, an array of what is in them."""
+    found = np.array(given, object)
+    if found.ndim != dims:
+        return found
+    return _listed(found.ravel().tolist(), dtype, what).reshape(found.shape)
+
+
+def _check_range(low: int, high: int, dtype: Any, what: str) -> None:
+    limits = np.iinfo(dtype)
     if not limits.min <= low <= high <= limits.max:
         raise misuse(f"{what}: {low} to {high} is not between {limits.min} and {limits.max}")
 
