@@ -711,7 +711,7 @@ func fileInfoOf(r *raw.FileInfo) FileInfo {
 
 // StoreStats: Statistics of a cache's store. An item is one block of one layer group.
 type StoreStats struct {
-	// 1: the store failed recently, and gets no calls for a while.
+	// 1: the store failed recently; reads or writes pause for a while.
 	Down bool
 	// Block positions that wait to be written.
 	QueuedBlocks uint64
@@ -732,7 +732,7 @@ type StoreStats struct {
 	ReadBytes uint64
 	// Items with wrong bytes; they count as misses.
 	CorruptItems uint64
-	// Calls of the store that failed.
+	// Calls that failed, and puts that did not store all items.
 	Failures uint64
 }
 

@@ -12,8 +12,10 @@
  * Failures only cost hits. A connection is closed when bytes violate the protocol or exceed what
  * was requested, after a time-out, or when the server closes it. For the next 100 ms (doubled with
  * each failure, up to 10 s) calls return -ENOTCONN at once; the first call after that connects
- * again. An item that the server refuses (out of memory, a replica, still loading) counts as not
- * stored or not found. If no server answers, the call returns a negative errno.
+ * again. An item that the server refuses (its memory is full, it is a replica, it is still loading)
+ * counts as not stored or not found. If no server answers, or if all items are refused, the call
+ * returns a negative errno; the cache counts and logs it, and puts that were refused in part, with
+ * the server and its reason.
  *
  * In a cluster, a server that is down costs only the hits on its keys, and keys that move are
  * found. Credentials go to the configured servers and to those that CLUSTER SLOTS of a configured
@@ -127,15 +129,16 @@ typedef struct pkv_redis_config {
  * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
  *
  * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library built without it), IO (no server
- * answers, a server refuses the password or a command, its certificate is refused, or a file cannot
- * be read; the error message has the address or path, the reason and the errno), OUT_OF_MEMORY.
+ * answers, a server refuses the password, a command can never work there, as with a Sentinel, its
+ * certificate is refused, or a file cannot be read; the error message has the address or path, the
+ * reason and the errno), OUT_OF_MEMORY.
  * Since 1.0.
  */
 PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out);
 
 /**
- * Returns the error message of the last failed call of this header on this thread, as
- * pkv_last_error() does for libpagedkv.
+ * Returns the error message of the last failed call of this header, or of a store's functions, on
+ * this thread, as pkv_last_error() does for libpagedkv.
  *
  * It is separate so that one library may be newer than the other, or loaded at run time. Since 1.0.
  */

@@ -54,7 +54,8 @@ typedef struct pkv_store_item {
  * except close may run at the same time as any other or itself.
  *
  * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
- * negative errno if the store cannot be reached; the cache then makes no calls for a while.
+ * negative errno if the store cannot be reached or refuses all of them. Then, and after a put that
+ * stored none, the cache makes no calls of that kind (put, drop, or get and probe) for a while.
  */
 typedef struct pkv_store {
   uint32_t struct_size; /**< Must be sizeof(pkv_store). */
@@ -70,6 +71,12 @@ typedef struct pkv_store {
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
   /** Closes the store: the last call. */
   void (*close)(void* user);
+  /**
+   * Returns a sentence for the log about the last call on this thread that failed or stored too
+   * little, such as the server and its reason; it is valid until the next call on this thread. May
+   * return NULL, and may be NULL: then only the errno is logged.
+   */
+  const char* (*last_error)(void* user);
 } pkv_store;
 
 /**
@@ -161,7 +168,7 @@ PKV_API pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_
 /** Statistics of a cache's store. An item is one block of one layer group. */
 typedef struct pkv_store_stats {
   uint32_t struct_size;   /**< Must be sizeof(pkv_store_stats). */
-  uint32_t down;          /**< 1: the store failed recently, and gets no calls for a while. */
+  uint32_t down;          /**< 1: the store failed recently; reads or writes pause for a while. */
   uint64_t queued_blocks; /**< Block positions that wait to be written. */
   /**
    * Block positions not written, because the queue was full, memory was needed, or the store
@@ -175,7 +182,7 @@ typedef struct pkv_store_stats {
   uint64_t read_items;    /**< Items that the store returned. */
   uint64_t read_bytes;    /**< Bytes of these items. */
   uint64_t corrupt_items; /**< Items with wrong bytes; they count as misses. */
-  uint64_t failures;      /**< Calls of the store that failed. */
+  uint64_t failures;      /**< Calls that failed, and puts that did not store all items. */
 } pkv_store_stats;
 
 /**

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <set>
 
 #include "base/status.h"
@@ -25,21 +26,21 @@ bool make_ready(Connection& connection, const Settings& settings, Clock::time_po
   return connection.ready();
 }
 
-// Asks a server with HELLO, which every user may send, whether it belongs to a cluster. The reply
-// alternates names and values.
-bool belongs_to_cluster(Connection& connection, Clock::time_point deadline) {
+// Asks a server with HELLO, which every user may send, what it is: "standalone", "cluster" or
+// "sentinel". The reply alternates names and values.
+std::string mode_of(Connection& connection, Clock::time_point deadline) {
   Exchange question(connection);
   question.commands.add({"HELLO"});
   question.reply_elements = hello_reply_elements;
-  bool found = false;
+  std::string mode;
   run_exchanges({&question, 1}, deadline, [&](const Exchange&, size_t, const redisReply& reply) {
     for (size_t i = 0; i + 1 < reply.elements && !is_error(reply); i += 2) {
       const redisReply &name = *reply.element[i], &value = *reply.element[i + 1];
       if (name.type != REDIS_REPLY_STRING || value.type != REDIS_REPLY_STRING) continue;
-      found = found || (text_of(name) == "mode" && text_of(value) == "cluster");
+      if (text_of(name) == "mode") mode = text_of(value);
     }
   });
-  return found;
+  return mode;
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ bool Client::learn_slots_from(Connection& connection) {
       from.refusal = describe_refusal("CLUSTER SLOTS", text_of(reply));
   });
   // The right to CLUSTER SLOTS is needed only in a cluster.
-  if (!question.failed && !question.refusal.empty() && belongs_to_cluster(connection, deadline))
+  if (!question.failed && !question.refusal.empty() && mode_of(connection, deadline) == "cluster")
     abandon(question, EACCES, question.refusal.c_str());
   if (!question.failed && !ranges)
     abandon(question, EPROTO, "its answer to CLUSTER SLOTS is malformed");
@@ -124,27 +125,30 @@ const Connection* Client::learn_slots() {
   return failed;
 }
 
-// Sends each command once, so that a missing right is an error when the store is opened; later, an
-// item whose command is refused just does not count. This changes nothing on the server, since no
-// item has a key of this length. Any server of a cluster can answer, because servers check rights
-// before they look up the slot of a key.
-void Client::check_rights(Connection& connection) {
+// Sends each command once, so that what can never work is an error when the store is opened. What a
+// server refuses for now, such as SET while it is a replica, is no error then. This changes nothing
+// on the server, since no item has a key of this length. Any server of a cluster can answer,
+// because servers check rights before they look up the slot of a key.
+void Client::try_commands(Connection& connection) {
   const std::string key = settings_.prefix + "rights";
   constexpr const char* names[] = {"STRLEN", "GETRANGE", "DEL", "SET", "EXPIRE"};
+  const auto deadline = Clock::now() + settings_.connect_timeout;
   Exchange question(connection);
   question.commands.add({"STRLEN", key});
   question.commands.add({"GETRANGE", key, "0", "0"});
   question.commands.add({"DEL", key});
   question.commands.add({"SET", key, "0", "XX"});
   if (settings_.ttl_seconds > 0) question.commands.add({"EXPIRE", key, "1"});
-  run_exchanges(
-      {&question, 1}, Clock::now() + settings_.connect_timeout,
-      [&](Exchange& from, size_t command, const redisReply& reply) {
-        if (!is_error(reply) || !is_missing_right(text_of(reply)) || !from.refusal.empty()) return;
-        from.refusal = describe_refusal(names[command], text_of(reply));
-      });
-  if (!question.failed && !question.refusal.empty())
-    abandon(question, EACCES, question.refusal.c_str());
+  run_exchanges({&question, 1}, deadline,
+                [&](Exchange& from, size_t command, const redisReply& reply) {
+                  if (!is_error(reply) || !is_final(text_of(reply)) || !from.refusal.empty())
+                    return;
+                  from.refusal = describe_refusal(names[command], text_of(reply));
+                });
+  if (question.failed || question.refusal.empty()) return;
+  if (mode_of(connection, deadline) == "sentinel")
+    question.refusal = "it is a Sentinel, which stores nothing: name the servers themselves";
+  abandon(question, EACCES, question.refusal.c_str());
 }
 
 void Client::connect() {
@@ -152,22 +156,32 @@ void Client::connect() {
   if (failed == nullptr) {
     const auto ready = [&](const Address& address) { return find(address)->ready(); };
     const auto found = std::find_if(settings_.servers.begin(), settings_.servers.end(), ready);
-    check_rights(*find(*found));
+    try_commands(*find(*found));
     if (!find(*found)->ready()) failed = find(*found);
   }
-  if (failed != nullptr)
-    fail(io_details(failed->error()), "%.60s: %.160s (errno %d)", failed->address().text().c_str(),
-         failed->reason().c_str(), failed->error());
+  if (failed == nullptr) return;
+  note_failure(*failed, failed->reason(), failed->error());
+  fail(io_details(failed->error()), "%s", failure_.c_str());
 }
 
 // ---- Batches ------------------------------------------------------------------------------------
 
+void Client::note_failure(const Connection& connection, std::string_view reason, int error) {
+  char text[sizeof Error::text];
+  std::snprintf(text, sizeof text, "%.60s: %.*s (errno %d)", connection.address().text().c_str(),
+                static_cast<int>(std::min<size_t>(reason.size(), 160)), reason.data(), error);
+  failure_ = text;
+}
+
 int64_t Client::run(Operation& operation) {
+  failure_.clear();
   if (operation.size() == 0) return 0;
   if (!slots_known_) {
     // If no server answers, the last known slots of a cluster are used.
-    if (const Connection* failed = learn_slots(); failed != nullptr && !is_cluster_)
+    if (const Connection* failed = learn_slots(); failed != nullptr && !is_cluster_) {
+      note_failure(*failed, failed->reason(), failed->error());
       return -failed->error();
+    }
   }
   Tally tally;
   std::vector<Request> requests;
@@ -207,6 +221,7 @@ std::vector<Exchange> Client::prepare_exchanges(const Operation& operation,
       exchanges.emplace_back(*connection);
     } else {
       tally.error = connection->error();
+      note_failure(*connection, connection->reason(), tally.error);
     }
   }
   for (const Request& request : requests) {
@@ -231,9 +246,11 @@ void Client::record_outcomes(std::vector<Exchange>& exchanges, Tally& tally) {
   for (Exchange& each : exchanges) {
     if (each.failed) {
       tally.error = each.connection.error();
+      note_failure(each.connection, each.connection.reason(), tally.error);
       slots_known_ = false;
     } else {
-      tally.answered = true;
+      const auto no_items = std::count(each.items.begin(), each.items.end(), no_item);
+      if (each.refused + static_cast<size_t>(no_items) < each.items.size()) tally.answered = true;
       each.connection.succeeded();
     }
   }
@@ -269,15 +286,21 @@ void Client::run_requests(Operation& operation, std::vector<Request> requests, T
     deadline += Clock::now() - begin;  // connecting has its own timeout
     std::vector<RedirectedItem> redirected;
     run_exchanges(
-        exchanges, deadline, [&](const Exchange& from, size_t command, const redisReply& reply) {
+        exchanges, deadline, [&](Exchange& from, size_t command, const redisReply& reply) {
           const size_t item = from.items[command];
           if (item == no_item) return;
           cluster_down = cluster_down || (is_error(reply) && is_cluster_down(text_of(reply)));
           if (auto redirection = parse_redirection(reply, from.connection.address())) {
             redirected.push_back({item, std::move(*redirection)});
-          } else if (operation.handle_reply(item, reply)) {
-            tally.counted++;
+          } else if (!is_error(reply) || concerns_one_key(text_of(reply))) {
+            tally.counted += operation.handle_reply(item, reply);
+            return;
+          } else {
+            from.refused++;
+            tally.error = errno_of_refusal(text_of(reply));
           }
+          note_failure(from.connection, describe_refusal(operation.command(), text_of(reply)),
+                       errno_of_refusal(text_of(reply)));
         });
     record_outcomes(exchanges, tally);
     requests = follow_redirections(redirected);

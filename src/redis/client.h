@@ -21,6 +21,7 @@ class Operation {
  public:
   virtual ~Operation() = default;
   virtual size_t size() const = 0;
+  virtual const char* command() const = 0;
   virtual std::string_view key(size_t item) const = 0;
   // The bytes of keys and values sent for an item, and the bytes of its value that come back.
   virtual size_t request_bytes(size_t item) const = 0;
@@ -36,11 +37,15 @@ class Client {
  public:
   explicit Client(const Settings& settings);
 
-  // Connects, and asks whether the user has the right to each command. Throws an IO error if no
-  // server answers, or if a right is missing.
+  // Connects, and tries each command. Throws an IO error if no server answers, or if one of the
+  // commands can never work: the user has no right to it, or the server does not know it.
   void connect();
-  // Returns the number of items that count, or a negative errno if no server answered.
+  // Returns the number of items that count, or a negative errno if no server answered, or if all
+  // answers refuse.
   int64_t run(Operation& operation);
+  // If the last run() failed or counts too few, the last reason for it, "10.0.0.5:6379: SET was
+  // refused: ..."; or empty.
+  const std::string& failure() const { return failure_; }
 
  private:
   struct Request {
@@ -54,8 +59,8 @@ class Client {
   };
   struct Tally {
     int64_t counted = 0;
-    bool answered = false;
-    int error = 0;  // the errno of a server that could not be reached
+    bool answered = false;  // a server gave an answer that is no refusal
+    int error = 0;          // the errno of a server that could not be reached, or that refused
   };
 
   Connection* find(const Address& address) const;
@@ -63,7 +68,8 @@ class Client {
   void set_slot_owners(Connection& from, const std::vector<SlotRange>& ranges);
   bool learn_slots_from(Connection& connection);
   const Connection* learn_slots();
-  void check_rights(Connection& connection);
+  void note_failure(const Connection& connection, std::string_view reason, int error);
+  void try_commands(Connection& connection);
   void run_requests(Operation& operation, std::vector<Request> requests, Tally& tally);
   std::vector<Exchange> prepare_exchanges(const Operation& operation,
                                           const std::vector<Request>& requests, Tally& tally);
@@ -76,7 +82,8 @@ class Client {
   std::array<Connection*, slot_count> slot_owners_{};
   bool slots_known_ = false;  // whether slot_owners_ is the last word of a server
   bool is_cluster_ = false;   // whether that server belongs to a cluster
-  size_t asked_first_ = 0;    // the configured server that is asked for the slots next
+  std::string failure_;
+  size_t asked_first_ = 0;  // the configured server that is asked for the slots next
 };
 
 }  // namespace pkv::redis

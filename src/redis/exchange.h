@@ -21,6 +21,7 @@ struct Exchange {
   size_t reply_bytes = 0;       // the server is cut off if more bytes of values come back
   size_t reply_elements = 16;   // how many elements the arrays in one reply may have
   size_t replies = 0;           // how many replies have arrived
+  size_t refused = 0;           // how many items the server refused
   bool failed = false;
   std::string refusal{};  // why the server is not used although it answers
 };

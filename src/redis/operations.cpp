@@ -28,9 +28,9 @@ Put::Put(const Settings& settings, size_t n, const pkv_store_item* items)
 void Put::add_command(size_t item, Pipeline& commands) const {
   const std::string_view value(static_cast<const char*>(items_[item].data), items_[item].size);
   if (ttl_.empty()) {
-    commands.add({"SET", key(item), value});
+    commands.add({command(), key(item), value});
   } else {
-    commands.add({"SET", key(item), value, "EX", ttl_});
+    commands.add({command(), key(item), value, "EX", ttl_});
   }
 }
 
@@ -44,7 +44,7 @@ Probe::Probe(const Settings& settings, size_t n, pkv_store_item* items)
 }
 
 void Probe::add_command(size_t item, Pipeline& commands) const {
-  commands.add({"STRLEN", key(item)});
+  commands.add({command(), key(item)});
 }
 
 bool Probe::handle_reply(size_t item, const redisReply& reply) {
@@ -59,7 +59,7 @@ Prolong::Prolong(const Settings& settings, size_t n, const pkv_store_item* items
     : ItemOperation(settings, n, items), ttl_(std::to_string(settings.ttl_seconds)) {}
 
 void Prolong::add_command(size_t item, Pipeline& commands) const {
-  commands.add({"EXPIRE", key(item), ttl_});
+  commands.add({command(), key(item), ttl_});
 }
 
 bool Prolong::handle_reply(size_t, const redisReply& reply) {
@@ -76,7 +76,7 @@ Get::Get(const Settings& settings, size_t n, pkv_store_item* items)
 // Asks for one byte more than there is room for, which shows whether the value is larger. A larger
 // value is never fetched as a whole.
 void Get::add_command(size_t item, Pipeline& commands) const {
-  commands.add({"GETRANGE", key(item), "0", std::to_string(room_[item])});
+  commands.add({command(), key(item), "0", std::to_string(room_[item])});
 }
 
 bool Get::handle_reply(size_t item, const redisReply& reply) {
@@ -92,7 +92,9 @@ bool Get::handle_reply(size_t item, const redisReply& reply) {
 
 // DEL, not UNLINK: UNLINK frees strings at once, too, and older servers and some lists of permitted
 // commands lack it.
-void Drop::add_command(size_t item, Pipeline& commands) const { commands.add({"DEL", key(item)}); }
+void Drop::add_command(size_t item, Pipeline& commands) const {
+  commands.add({command(), key(item)});
+}
 
 bool Drop::handle_reply(size_t, const redisReply& reply) {
   return reply.type == REDIS_REPLY_INTEGER && reply.integer > 0;

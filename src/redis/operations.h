@@ -35,6 +35,7 @@ class Put : public ItemOperation {
   size_t request_bytes(size_t item) const override {
     return ItemOperation::request_bytes(item) + items_[item].size;
   }
+  const char* command() const override { return "SET"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
 
@@ -46,6 +47,7 @@ class Put : public ItemOperation {
 class Probe : public ItemOperation {
  public:
   Probe(const Settings& settings, size_t n, pkv_store_item* items);
+  const char* command() const override { return "STRLEN"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
 
@@ -57,6 +59,7 @@ class Probe : public ItemOperation {
 class Prolong : public ItemOperation {
  public:
   Prolong(const Settings& settings, size_t n, const pkv_store_item* items);
+  const char* command() const override { return "EXPIRE"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
 
@@ -68,6 +71,7 @@ class Get : public ItemOperation {
  public:
   Get(const Settings& settings, size_t n, pkv_store_item* items);
   size_t reply_bytes(size_t item) const override { return room_[item]; }
+  const char* command() const override { return "GETRANGE"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
   // The items that are larger than their room. Their sizes are not known yet.
@@ -82,6 +86,7 @@ class Get : public ItemOperation {
 class Drop : public ItemOperation {
  public:
   using ItemOperation::ItemOperation;
+  const char* command() const override { return "DEL"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
 };

@@ -47,10 +47,13 @@ struct Store {
 };
 
 int64_t run(Store& store, Lane& lane, Operation& operation) {
+  last_error[0] = '\0';
   // A forked child must not use its parent's connections: they would read each other's replies.
   if (getpid() != store.process) return -ECHILD;
   const std::lock_guard lock(lane.mutex);
-  return lane.client.run(operation);
+  const int64_t result = lane.client.run(operation);
+  std::snprintf(last_error, sizeof last_error, "%s", lane.client.failure().c_str());
+  return result;
 }
 
 Store& store_of(void* user) { return *static_cast<Store*>(user); }
@@ -125,10 +128,15 @@ pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
       store->writing.client.connect();
       store->reading.client.connect();
     }
-    *out = {sizeof *out, 0,
-            store.get(), redis::put,
-            redis::get,  redis::probe,
-            redis::drop, guarded_close<redis::Store>};
+    *out = {sizeof *out,
+            0,
+            store.get(),
+            redis::put,
+            redis::get,
+            redis::probe,
+            redis::drop,
+            guarded_close<redis::Store>,
+            [](void*) -> const char* { return redis::last_error; }};
     store.release();
   });
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../support/lines.h"
 #include "../support/memory_store.h"
 #include "../support/portable.h"
 #include "prefix_fixture.h"
@@ -12,29 +13,6 @@ namespace cache_test::logger_test {
 namespace {
 
 // Keeps the lines of a logger, which come from any thread.
-class Lines {
- public:
-  const pkv_logger* logger() const { return &logger_; }
-  // Returns how many lines of a level contain a text.
-  size_t count(pkv_log_level level, const std::string& part) const {
-    const std::lock_guard lock(mutex_);
-    return static_cast<size_t>(std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
-      return line.first == level && line.second.find(part) != std::string::npos;
-    }));
-  }
-
- private:
-  static void log(void* user, pkv_log_level level, const char* message) {
-    auto& self = *static_cast<Lines*>(user);
-    const std::lock_guard lock(self.mutex_);
-    self.lines_.emplace_back(level, message);
-  }
-
-  const pkv_logger logger_{log, this};
-  mutable std::mutex mutex_;
-  std::vector<std::pair<pkv_log_level, std::string>> lines_;
-};
-
 const Model model{1, 1, 1, 16};
 
 TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
@@ -124,17 +102,49 @@ TEST_F(StoreLogger, HearsOfAStoreThatFailsAndWorksAgain) {
   EXPECT_EQ(0u, lines_.count(PKV_LOG_WARNING, "the store failed"));
   memory_.error = EIO;
   serve_and_flush(2);
-  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed: Input/output error (errno 5)"));
+  EXPECT_EQ(
+      1u, lines_.count(PKV_LOG_WARNING, "the store failed to read: Input/output error (errno 5)"));
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed to write: Input/output error"));
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
   serve_and_flush(3);
-  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed")) << "once, until it works again";
+  EXPECT_EQ(2u, lines_.count(PKV_LOG_WARNING, "the store failed")) << "once a minute for each";
   EXPECT_EQ(0u, lines_.count(PKV_LOG_INFO, "works again"));
   memory_.error = 0;
-  for (int32_t name = 4; lines_.count(PKV_LOG_INFO, "works again") == 0 && name < 300; name++) {
+  for (int32_t name = 4; lines_.count(PKV_LOG_INFO, "works again") < 2 && name < 300; name++) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     serve_and_flush(name);
   }
-  EXPECT_EQ(1u, lines_.count(PKV_LOG_INFO, "the store works again"));
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_INFO, "the store works again: reads"));
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_INFO, "the store works again: writes"));
+}
+
+// What a store does not take is no silence: it is counted, and logged once a minute.
+TEST_F(StoreLogger, HearsOfAStoreThatTakesLess) {
+  make(64);
+  memory_.capacity = 3;
+  serve_and_flush(1);
+  auto stats = made<pkv_store_stats>();
+  CHECK(pkv_store_get_stats(cache_, &stats));
+  EXPECT_EQ(3u, stats.written_items);
+  EXPECT_EQ(1u, stats.failures);
+  EXPECT_EQ(0u, stats.down) << "it may take others";
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed to write: it took 3 of 8 items"));
+  serve_and_flush(2);
+  CHECK(pkv_store_get_stats(cache_, &stats));
+  EXPECT_EQ(2u, stats.failures);
+  EXPECT_EQ(1u, stats.down) << "it took none";
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed"));
+  EXPECT_EQ(0u, lines_.count(PKV_LOG_INFO, "works again"));
+}
+
+TEST_F(StoreLogger, HearsTheStoresOwnReason) {
+  pkv_store table = table_;
+  table.last_error = [](void*) -> const char* { return "10.0.0.5:6379: no"; };
+  config_.store = &table;
+  make(16);
+  memory_.error = EIO;
+  serve_and_flush(1);
+  EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed to write: 10.0.0.5:6379: no;"));
 }
 
 TEST_F(StoreLogger, HearsThatBlocksLeftBeforeTheyWereWritten) {

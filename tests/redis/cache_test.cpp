@@ -10,6 +10,7 @@
 
 #include "../cache/elsewhere.h"
 #include "../cache/prefix_fixture.h"
+#include "../support/lines.h"
 #include "servers.h"
 
 namespace cache_test::tier_test {
@@ -103,6 +104,27 @@ TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
     EXPECT_EQ(items, stats(at.cache).read_items) << "four blocks, and two of the window";
     at.check(session, whole);
   }
+}
+
+// What a server refuses is counted, and logged once a minute with the server and its reason.
+TEST_F(RedisTier, RefusedWritesAreNotSilent) {
+  redis_test::Server server;
+  Lines lines;
+  logger_ = lines.logger();
+  make_with(server.address(), 32);
+  ASSERT_EQ("OK", server.ask({"CONFIG", "SET", "maxmemory", "1"}));
+  for (int32_t name = 1; name <= 3; name++) {
+    serve(text(name, 64));
+    flush();
+  }
+  EXPECT_GE(stats().failures, 1u);
+  EXPECT_EQ(0u, stats().written_items);
+  EXPECT_EQ(1u, lines.count(PKV_LOG_WARNING, "the store failed"));
+  EXPECT_EQ(1u, lines.count(PKV_LOG_WARNING, "the store failed to write: " + server.address() +
+                                                 ": SET was refused: OOM"));
+  EXPECT_EQ(0u, lines.count(PKV_LOG_INFO, "works again")) << "reads worked all the time";
+  cache_.close();  // before the lines
+  logger_ = nullptr;
 }
 
 // Texts are served all the while, and checked row by row.

@@ -124,7 +124,7 @@ TEST_F(RedisFailures, AServerWithoutMemoryStoresLess) {
   for (uint64_t i = 0; i < 100; i++) found += store.get(i, 1 << 20);
   EXPECT_EQ(found, stored);
   EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory", "1mb"}), "OK");
-  EXPECT_EQ(store.put(1000, 10), 0) << "refused, not an error";
+  EXPECT_EQ(store.put(1000, 10), -ENOSPC);
   EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory", "64mb"}), "OK");
   EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}), "OK");
   EXPECT_EQ(store.put(in), 100) << "evicts";
@@ -135,7 +135,7 @@ TEST_F(RedisFailures, AReplicaRefusesToStore) {
   Store store(server.address());
   ASSERT_EQ(store.put(1, 1000), 1);
   ASSERT_EQ(server.ask({"REPLICAOF", "127.0.0.1", std::to_string(free_port())}), "OK");
-  EXPECT_EQ(store.put(2, 1000), 0);
+  EXPECT_EQ(store.put(2, 1000), -EROFS);
   EXPECT_EQ(store.get(1, 1000), 1);
 }
 
@@ -191,17 +191,17 @@ const Nonsense all_nonsense[] = {
     {"a status", {"+OK\r\n"}, 0},
     {"a number", {":1000\r\n"}, 0},
     {"nil", {"$-1\r\n"}, 0},
-    {"an error", {"-ERR no\r\n"}, 0},
-    {"an empty error", {"-\r\n"}, 0},
-    {"NOAUTH", {"-NOAUTH Authentication required.\r\n"}, 0},
-    {"LOADING", {"-LOADING Redis is loading the dataset in memory\r\n"}, 0},
-    {"CLUSTERDOWN", {"-CLUSTERDOWN Hash slot not served\r\n"}, 0},
-    {"MOVED to nowhere", {"-MOVED\r\n"}, 0},
-    {"MOVED without a port", {"-MOVED 1 127.0.0.1\r\n"}, 0},
-    {"MOVED to a slot that is none", {"-MOVED 16384 127.0.0.1:1\r\n"}, 0},
-    {"MOVED to a port that is none", {"-MOVED 1 127.0.0.1:65536\r\n"}, 0},
-    {"MOVED to a host that is none", {"-MOVED 1 a host:1\r\n"}, 0},
-    {"MOVED with a colon too early", {"-MOVED 1:2 3\r\n"}, 0},
+    {"an error", {"-ERR no\r\n"}, -EIO},
+    {"an empty error", {"-\r\n"}, -EIO},
+    {"NOAUTH", {"-NOAUTH Authentication required.\r\n"}, -EACCES},
+    {"LOADING", {"-LOADING Redis is loading the dataset in memory\r\n"}, -EAGAIN},
+    {"CLUSTERDOWN", {"-CLUSTERDOWN Hash slot not served\r\n"}, -EAGAIN},
+    {"MOVED to nowhere", {"-MOVED\r\n"}, -EAGAIN},
+    {"MOVED without a port", {"-MOVED 1 127.0.0.1\r\n"}, -EAGAIN},
+    {"MOVED to a slot that is none", {"-MOVED 16384 127.0.0.1:1\r\n"}, -EAGAIN},
+    {"MOVED to a port that is none", {"-MOVED 1 127.0.0.1:65536\r\n"}, -EAGAIN},
+    {"MOVED to a host that is none", {"-MOVED 1 a host:1\r\n"}, -EAGAIN},
+    {"MOVED with a colon too early", {"-MOVED 1:2 3\r\n"}, -EAGAIN},
     {"MOVED without a host, to where nobody is", {"-MOVED 1 :1\r\n"}, 0},
     {"MOVED to where nobody is", {"-MOVED 1 127.0.0.1:1\r\n"}, 0},
     {"ASK where nobody is", {"-ASK 1 127.0.0.1:1\r\n"}, 0},

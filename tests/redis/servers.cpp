@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <random>
 #include <set>
 #include <sstream>
@@ -135,6 +137,11 @@ bool Server::try_start() {
       words.push_back(word);
   }
   words.insert(words.end(), options_.begin(), options_.end());
+  if (std::find(words.begin(), words.end(), "--sentinel") != words.end()) {
+    // A Sentinel keeps what it knows in its configuration file, which comes first.
+    std::ofstream(directory_ / "sentinel.conf");
+    words.insert(words.begin() + 1, directory_ / "sentinel.conf");
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -159,11 +166,13 @@ bool Server::try_start() {
 
 // Calls `handle` with the reply, unless there is none.
 void Server::send(const std::vector<std::string>& arguments,
-                  const std::function<void(const redisReply&)>& handle) const {
+                  const std::function<void(const redisReply&)>& handle,
+                  const std::string& password) const {
   const timeval timeout{hang_limit.count(), 0};
   redisContext* context = redisConnectWithTimeout("127.0.0.1", port_, timeout);
   if (context != nullptr && context->err == 0) {
     redisSetTimeout(context, timeout);
+    if (!password.empty()) freeReplyObject(redisCommand(context, "AUTH %s", password.c_str()));
     std::vector<const char*> data;
     std::vector<size_t> sizes;
     for (const std::string& argument : arguments)
@@ -180,6 +189,13 @@ void Server::send(const std::vector<std::string>& arguments,
 std::string Server::ask(const std::vector<std::string>& arguments) const {
   std::string answer = "(no connection)";
   send(arguments, [&](const redisReply& reply) { answer = text_of(&reply); });
+  return answer;
+}
+
+std::string Server::ask_as(const std::string& password,
+                           const std::vector<std::string>& arguments) const {
+  std::string answer = "(no connection)";
+  send(arguments, [&](const redisReply& reply) { answer = text_of(&reply); }, password);
   return answer;
 }
 

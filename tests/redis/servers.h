@@ -53,6 +53,8 @@ class Server {
   // Sends a command and returns its reply as text: elements of arrays separated by spaces, "(nil)",
   // or the error.
   std::string ask(const std::vector<std::string>& arguments) const;
+  // The same, with a password.
+  std::string ask_as(const std::string& password, const std::vector<std::string>& arguments) const;
   // Sends a command and returns the elements of the array that it is answered by, or nothing if it
   // is answered by anything else.
   std::vector<std::string> list(const std::vector<std::string>& arguments) const;
@@ -66,7 +68,8 @@ class Server {
  private:
   bool try_start();
   void send(const std::vector<std::string>& arguments,
-            const std::function<void(const redisReply&)>& handle) const;
+            const std::function<void(const redisReply&)>& handle,
+            const std::string& password = "") const;
 
   const std::vector<std::string> options_;
   const std::optional<TlsFiles> tls_;

@@ -119,6 +119,8 @@ class Store {
     return found;
   }
 
+  std::string last_error() const { return store_.last_error(store_.user); }
+
   pkv_status status = PKV_INTERNAL;
 
  private:

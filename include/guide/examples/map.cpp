@@ -63,7 +63,7 @@ static int64_t drop(void* user, size_t n, const pkv_store_item* items) {
 static void close_map(void* user) { delete &of(user); }
 
 static pkv_store map_store() {
-  return {sizeof(pkv_store), 0, new Map, put, get, probe, drop, close_map};
+  return {sizeof(pkv_store), 0, new Map, put, get, probe, drop, close_map, nullptr};
 }
 // [store end]
 

@@ -249,7 +249,7 @@ void check_store(const pkv_store_config& config) {
     fail(PKV_INVALID_ARGUMENT, "store: reserved is %u, not 0", store.reserved);
   if (store.put == nullptr || store.get == nullptr || store.probe == nullptr ||
       store.drop == nullptr || store.close == nullptr)
-    fail(PKV_INVALID_ARGUMENT, "store: one of its five functions is NULL");
+    fail(PKV_INVALID_ARGUMENT, "store: one of its functions is NULL");
   check_fingerprint(config.fingerprint, config.fingerprint_size);
   check_key(config.secret_key, config.secret_key_size);
   if (config.buffer_bytes > max_buffer_bytes)

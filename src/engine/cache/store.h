@@ -28,8 +28,9 @@ class Store {
   // OUT_OF_MEMORY.
   virtual bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
                         uint64_t duration_ms) = 0;
-  // Returns whether the store failed and is not called for a while.
-  virtual bool down() const noexcept = 0;
+  // Return whether the store failed and gets no calls for a while that read, or that write.
+  virtual bool reads_pause() const noexcept = 0;
+  virtual bool writes_pause() const noexcept = 0;
   // Releases all contents that the store holds, which makes their blocks free. A reservation calls
   // this when evicting is not enough. Returns how many contents the store had taken until then: if
   // two calls return the same number, the store had nothing to release in between.

@@ -87,7 +87,7 @@ class TextHint {
     if (store == nullptr) return rejected(PKV_HINT_NO_STORE);
     const uint32_t cached = index_.cached(salt_, text_);
     if (cached == blocks_) return accepted(blocks_);
-    if (store->down()) return rejected(PKV_HINT_STORE_DOWN);
+    if (store->reads_pause()) return rejected(PKV_HINT_STORE_DOWN);
     const uint64_t room = std::min<uint64_t>(index_.quota(salt_), blocks_);
     if (room <= cached) return rejected(PKV_HINT_QUOTA);
     const bool queued = store->prefetch(salt_, text_, hint_.retention, hint_.duration_ms);
@@ -100,7 +100,7 @@ class TextHint {
   pkv_hint_result share() const {
     Store* const store = cache_.store();
     if (store == nullptr) return rejected(PKV_HINT_NO_STORE);
-    if (store->down()) return rejected(PKV_HINT_STORE_DOWN);
+    if (store->writes_pause()) return rejected(PKV_HINT_STORE_DOWN);
     Content content(cache_);
     content.hold() = prefix::Index::Hold(index_, salt_, 0);
     content.hold().lend(hint_.action == PKV_HINT_DEMOTE ? first_ : prefix::Use::no_block);

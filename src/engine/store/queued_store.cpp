@@ -35,7 +35,7 @@ uint64_t QueuedStore::give_way() noexcept {
 
 void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {
   const Cache& cache = format_.cache();
-  if (max_wait_.count() == 0 || store_.down() ||
+  if (max_wait_.count() == 0 || reads_pause() ||
       cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
     return;
   reader_.prefetch(salt, text, prefix::normal_retention, 0);
@@ -46,7 +46,7 @@ pkv_store_stats QueuedStore::stats() const {
   pkv_store_stats stats{};
   stats.struct_size = sizeof stats;
   stats.queued_blocks = queue_.unwritten();
-  stats.down = store_.down();
+  stats.down = reads_pause() || writes_pause();
   stats.unwritten_blocks = queue_.dropped();
   stats.failures = store_.failures();
   writer_.report(stats);

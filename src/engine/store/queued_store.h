@@ -31,7 +31,8 @@ class QueuedStore final : public Store {
                 uint64_t duration_ms) override {
     return reader_.prefetch(salt, text, retention, duration_ms);
   }
-  bool down() const noexcept override { return store_.down(); }
+  bool reads_pause() const noexcept override { return store_.reading().pauses(); }
+  bool writes_pause() const noexcept override { return store_.writing().pauses(); }
   uint64_t give_way() noexcept override;
   void fetch(std::string_view salt, prefix::Tokens text) override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;

@@ -116,7 +116,7 @@ bool Reader::is_cancelled(const Request& request) const {
 
 // Of a text longer than the quota of its salt, only the beginning that can be cached is read.
 void Reader::read(const Request& request) {
-  if (is_cancelled(request) || store_.down()) return;
+  if (is_cancelled(request) || store_.reading().pauses()) return;
   prefix::Index& index = *cache().prefix();
   if (index.is_over(request.until)) return;
   const uint64_t blocks =

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <cstdio>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -28,13 +29,29 @@ StoreCalls::~StoreCalls() {
   store_.close(store_.user);
 }
 
-bool StoreCalls::down() const noexcept {
-  return now() < down_until_.load(std::memory_order_relaxed);
+bool CallState::pauses() const noexcept {
+  return now() < paused_until_.load(std::memory_order_relaxed);
 }
 
+bool CallState::failed() noexcept {
+  const int64_t pause =
+      std::clamp(2 * pause_.load(std::memory_order_relaxed), min_pause, max_pause);
+  pause_.store(pause, std::memory_order_relaxed);
+  paused_until_.store(now() + pause, std::memory_order_relaxed);
+  return failed_in_part();
+}
+
+bool CallState::succeeded() noexcept {
+  if (pause_.load(std::memory_order_relaxed) != 0) pause_.store(0, std::memory_order_relaxed);
+  return told_.load(std::memory_order_relaxed) && told_.exchange(false);
+}
+
+// Returns how many items the store's function counted; 0 in a pause. Fewer than `expected` are a
+// failure, after which it pauses if there were none.
 template <class Call>
-uint64_t StoreCalls::call(std::span<pkv_store_item> items, const Call& function) noexcept {
-  if (items.empty() || down()) return 0;
+uint64_t StoreCalls::call(CallState& state, std::span<pkv_store_item> items, const Call& function,
+                          size_t expected) noexcept {
+  if (items.empty() || state.pauses()) return 0;
   int64_t result;
   std::ranges::reverse(items);
   {
@@ -42,37 +59,49 @@ uint64_t StoreCalls::call(std::span<pkv_store_item> items, const Call& function)
     result = function(store_.user, items.size(), items.data());
   }
   std::ranges::reverse(items);
-  if (result >= 0) {
-    if (pause_.load(std::memory_order_relaxed) != 0 &&
-        pause_.exchange(0, std::memory_order_relaxed) != 0)
-      logger_.log(PKV_LOG_INFO, "the store works again; %llu calls have failed so far",
-                  llu(failures()));
-    return std::min<uint64_t>(static_cast<uint64_t>(result), items.size());
+  const uint64_t counted = result < 0 ? 0 : std::min<uint64_t>(result, items.size());
+  const bool failed = result < 0 || (counted == 0 && expected > 0);
+  if (failed || counted < expected) {
+    failures_ += 1;
+    if (failed ? state.failed() : state.failed_in_part()) log_failure(state, result, items.size());
+  } else if (state.succeeded()) {
+    logger_.log(PKV_LOG_INFO, "the store works again: %ss; %llu calls have failed so far",
+                state.verb(), llu(failures()));
   }
-  failures_ += 1;
-  const int64_t pause =
-      std::clamp(2 * pause_.load(std::memory_order_relaxed), min_pause, max_pause);
-  down_until_.store(now() + pause, std::memory_order_relaxed);
-  if (pause_.exchange(pause, std::memory_order_relaxed) == 0) {
+  return counted;
+}
+
+// Called by the thread whose call failed, at once.
+void StoreCalls::log_failure(const CallState& state, int64_t result, size_t items) const noexcept {
+  if (!logger_.listens()) return;
+  const char* reason = nullptr;
+  if (store_.last_error != nullptr) {
+    HookScope scope;
+    reason = store_.last_error(store_.user);
+  }
+  char text[100];
+  if (reason == nullptr || reason[0] == '\0') {
     const int error = static_cast<int>(-std::max<int64_t>(result, -INT_MAX));
-    logger_.log(PKV_LOG_WARNING,
-                "the store failed: %s (errno %d); it gets no calls for 0.1 s, and up to 10 s while "
-                "it fails",
-                errno_text(error), error);
+    if (result < 0)
+      std::snprintf(text, sizeof text, "%s (errno %d)", errno_text(error), error);
+    else
+      std::snprintf(text, sizeof text, "it took %llu of %zu items", llu(result), items);
+    reason = text;
   }
-  return 0;
+  logger_.log(PKV_LOG_WARNING, "the store failed to %s: %.180s; %llu calls have failed so far",
+              state.verb(), reason, llu(failures()));
 }
 
 uint64_t StoreCalls::put(std::span<pkv_store_item> items) noexcept {
-  const uint64_t stored = call(items, store_.put);
+  const uint64_t stored = call(writing_, items, store_.put, items.size());
   known_.count_puts(stored);
   return stored;
 }
 
-// Sets every size to 0 if the store has none of the items or is down.
+// Sets every size to 0 if the store has none of the items or reads pause.
 template <class Call>
 uint64_t StoreCalls::get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept {
-  const uint64_t found = call(items, function);
+  const uint64_t found = call(reading_, items, function, 0);
   for (size_t i = 0; found == 0 && i < items.size(); i++) items[i].size = 0;
   return found;
 }
@@ -85,6 +114,8 @@ uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
   return get_or_probe(items, store_.probe);
 }
 
-void StoreCalls::drop(pkv_store_item item) noexcept { call(std::span(&item, 1), store_.drop); }
+void StoreCalls::drop(pkv_store_item item) noexcept {
+  call(dropping_, std::span(&item, 1), store_.drop, 0);
+}
 
 }  // namespace pkv::store

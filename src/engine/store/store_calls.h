@@ -1,5 +1,5 @@
-// Calls the caller's pkv_store and counts failures. After a failure it does not call the
-// store for a while.
+// Calls the caller's pkv_store, and counts and logs failures. After a failure it makes no calls of
+// that kind for a while.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -13,8 +13,26 @@
 
 namespace pkv::store {
 
-// After a failure the store is down: calls return 0 at once, for a pause that doubles with each
-// failure in a row.
+// Whether calls that read, or that write, fail at present: a full disk or a read-only server
+// can still be read. Calls in a pause return 0 at once; it doubles with each failure in a row.
+class CallState {
+ public:
+  explicit CallState(const char* verb) : verb_(verb) {}
+  bool pauses() const noexcept;
+  // Each returns true if this must be logged: a failure at most once a minute, and the end of
+  // failures only after one was.
+  bool failed() noexcept;
+  bool failed_in_part() noexcept { return log_interval_.begin() && (told_ = true); }
+  bool succeeded() noexcept;
+  const char* verb() const { return verb_; }
+
+ private:
+  const char* const verb_;
+  LogInterval log_interval_{std::chrono::minutes(1)};
+  std::atomic<int64_t> paused_until_{0}, pause_{0};  // nanoseconds
+  std::atomic<bool> told_{false};
+};
+
 class StoreCalls {
  public:
   // Logs when the store fails and when it works again. The logger must outlive the object.
@@ -27,20 +45,23 @@ class StoreCalls {
 
   // Items that belong to one text are given in its order. The store gets the last one first: if it
   // deletes what was not used for longest, the ends of texts are deleted before the beginnings that
-  // they need. Return how many items the store put or found; 0 if it is down. get and probe set the
+  // they need. Return how many items the store put or found; 0 in a pause. get and probe set the
   // sizes of the items, to 0 for those that were not found.
   uint64_t put(std::span<pkv_store_item> items) noexcept;
   uint64_t get(std::span<pkv_store_item> items) noexcept;
   uint64_t probe(std::span<pkv_store_item> items) noexcept;
   void drop(pkv_store_item item) noexcept;
-  bool down() const noexcept;
+  const CallState& reading() const { return reading_; }
+  const CallState& writing() const { return writing_; }
   uint64_t failures() const { return failures_; }
 
   KnownItems& known() { return known_; }
 
  private:
   template <class Call>
-  uint64_t call(std::span<pkv_store_item> items, const Call& function) noexcept;
+  uint64_t call(CallState& state, std::span<pkv_store_item> items, const Call& function,
+                size_t expected) noexcept;
+  void log_failure(const CallState& state, int64_t result, size_t items) const noexcept;
   template <class Call>
   uint64_t get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept;
 
@@ -48,7 +69,7 @@ class StoreCalls {
   const Logger& logger_;
   bool owned_ = false;
   Count failures_;
-  std::atomic<int64_t> down_until_{0}, pause_{0};  // nanoseconds
+  CallState reading_{"read"}, writing_{"write"}, dropping_{"delete"};
   KnownItems known_;
 };
 

@@ -50,7 +50,7 @@ var layouts = []struct {
 	{reflect.TypeOf(FileInfo{}), []uintptr{144, 0, 4, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72,
 		76, 80}},
 	{reflect.TypeOf(StoreItem{}), []uintptr{48, 0, 32, 40}},
-	{reflect.TypeOf(Store{}), []uintptr{56, 0, 4, 8, 16, 24, 32, 40, 48}},
+	{reflect.TypeOf(Store{}), []uintptr{64, 0, 4, 8, 16, 24, 32, 40, 48, 56}},
 	{reflect.TypeOf(StoreConfig{}), []uintptr{64, 0, 4, 8, 16, 24, 32, 40, 48, 56}},
 	{reflect.TypeOf(StoreStats{}), []uintptr{88, 0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80}},
 	{reflect.TypeOf(DirectoryConfig{}), []uintptr{24, 0, 4, 8, 16}},

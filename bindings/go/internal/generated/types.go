@@ -320,8 +320,8 @@ type StoreItem struct {
 }
 
 type Store struct {
-	StructSize, Reserved               uint32
-	User, Put, Get, Probe, Drop, Close uintptr
+	StructSize, Reserved                          uint32
+	User, Put, Get, Probe, Drop, Close, LastError uintptr
 }
 
 type StoreConfig struct {

@@ -638,7 +638,7 @@ class StoreItem(ctypes.Structure):
 
 class Store(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("reserved", _u32), ("user", _p), ("put", _p), ("get", _p),
-        ("probe", _p), ("drop", _p), ("close", _p)]
+        ("probe", _p), ("drop", _p), ("close", _p), ("last_error", _p)]
 
 
 class StoreConfig(ctypes.Structure):

@@ -290,7 +290,7 @@ class StoreStats:
     """Statistics of a cache's store. An item is one block of one layer group."""
 
     down: int
-    """1: the store failed recently, and gets no calls for a while."""
+    """1: the store failed recently; reads or writes pause for a while."""
     queued_blocks: int
     """Block positions that wait to be written."""
     unwritten_blocks: int
@@ -312,4 +312,4 @@ class StoreStats:
     corrupt_items: int
     """Items with wrong bytes; they count as misses."""
     failures: int
-    """Calls of the store that failed."""
+    """Calls that failed, and puts that did not store all items."""

@@ -73,7 +73,8 @@ layout! {
         stored_tokens 40, prefix_entries 48, block_size 56, group_count 60, layers 64, has_kv 68,
         authenticated 72, fingerprint_size 76, fingerprint 80;
     pkv_store_item 48 8: name 0, data 32, size 40;
-    pkv_store 56 8: struct_size 0, reserved 4, user 8, put 16, get 24, probe 32, drop 40, close 48;
+    pkv_store 64 8: struct_size 0, reserved 4, user 8, put 16, get 24, probe 32, drop 40, close 48,
+        last_error 56;
     pkv_store_config 64 8: struct_size 0, wait_ms 4, store 8, fingerprint 16, fingerprint_size 24,
         secret_key 32, secret_key_size 40, buffer_bytes 48, queue_blocks 56;
     pkv_store_stats 88 8: struct_size 0, down 4, queued_blocks 8, unwritten_blocks 16,

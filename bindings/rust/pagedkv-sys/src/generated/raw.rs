@@ -921,6 +921,7 @@ c_struct! {
         probe: Option<unsafe extern "C" fn(*mut c_void, usize, *mut pkv_store_item) -> i64>,
         drop: Option<unsafe extern "C" fn(*mut c_void, usize, *const pkv_store_item) -> i64>,
         close: Option<unsafe extern "C" fn(*mut c_void)>,
+        last_error: Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>,
     }
 }
 
@@ -937,7 +938,7 @@ c_struct! {
     pkv_store_stats {
         /// Must be sizeof(pkv_store_stats).
         struct_size: u32,
-        /// 1: the store failed recently, and gets no calls for a while.
+        /// 1: the store failed recently; reads or writes pause for a while.
         down: u32,
         /// Block positions that wait to be written.
         queued_blocks: u64,
@@ -958,7 +959,7 @@ c_struct! {
         read_bytes: u64,
         /// Items with wrong bytes; they count as misses.
         corrupt_items: u64,
-        /// Calls of the store that failed.
+        /// Calls that failed, and puts that did not store all items.
         failures: u64,
     }
 }
