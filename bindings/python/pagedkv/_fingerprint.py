@@ -1,7 +1,7 @@
 """A name for what a model in memory computes, and whether that changed. All that keys and values
 may depend on counts: the classes of its modules, their settings (such as the active adapter and its
-scaling, or the arguments of rotary embeddings), its config, hooks and replaced functions, and every
-byte of its weights and buffers.
+scaling, or the arguments of rotary embeddings), its config, hooks and replaced functions, the
+precision that is asked of PyTorch, and every byte of its weights and buffers.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class _Walk:
         self.classes: list[Any] = []  # of modules
         self._numbers: dict[int, int] = {}
         self._kept: list[object] = []  # so that no other object gets their ids
+        self._visit("precision", _precision(), 0)
         self._visit("", model, 0)
 
     def _visit(self, path: str, value: Any, depth: int) -> None:
@@ -144,12 +145,19 @@ class _Walk:
         self.said.append(f"{path}: {kind.__module__}.{kind.__qualname__}")
         if isinstance(value, torch.Tensor):
             self.said.append(f"{value.dtype} {tuple(value.shape)}")
-            self.tensors.append((path, value))
+            if value.is_quantized:
+                yield from _of_quantised(value)
+            else:
+                self.tensors.append((path, value))
         elif isinstance(value, torch.nn.Module):
             if kind not in self.classes:
                 self.classes.append(kind)
                 yield "class", kind.forward
             yield from self._fields(vars(value), _OF_MODULES)
+            if kind._save_to_state_dict is not torch.nn.Module._save_to_state_dict:
+                saved: dict[str, Any] = {}  # packed weights are in no attribute
+                value._save_to_state_dict(saved, "", True)
+                yield "saved", saved
         elif isinstance(value, dict):
             yield from self._fields(value)
         elif isinstance(value, list | tuple | set | frozenset):
@@ -200,6 +208,22 @@ class _Walk:
                 continue
 
 
+def _of_quantised(tensor: torch.Tensor) -> Iterator[tuple[str, Any]]:
+    yield "integers", tensor.int_repr()
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        yield "scale", (tensor.q_scale(), tensor.q_zero_point())
+    else:
+        yield "scales", tensor.q_per_channel_scales()
+        yield "zero points", tensor.q_per_channel_zero_points()
+
+
+def _precision() -> tuple[Any, ...]:
+    """What this thread asks of PyTorch's operators."""
+    automatic = torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if automatic else None
+    return dtype, torch.get_float32_matmul_precision()
+
+
 def _is_ours(hook: Any) -> bool:
     return str(getattr(hook, "__module__", "")).startswith("pagedkv.")
 
@@ -229,6 +253,7 @@ class _Seen:
             [*every(map(dict.values, walk.dicts))],
             [*map(list, walk.lists)],
             [kind.forward for kind in walk.classes],
+            _precision(),
             [view.tobytes() for view in self._samples],
         )
 

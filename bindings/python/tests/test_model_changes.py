@@ -167,6 +167,43 @@ def test_a_change_is_another_model(
         assert (restarted.answer, restarted.cached_tokens) == (expected(model), 0)
 
 
+def test_the_forward_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = plain()
+    kind = type(attention(model))
+    with Engine(model, blocks=32) as engine:
+        serve(engine)
+        name, forward = model_fingerprint(model), kind.forward
+
+        def doubled(self: Any, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
+            return forward(self, hidden_states * 2, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "forward", doubled)
+        assert model_fingerprint(model) != name
+        request = serve(engine)
+        assert (request.answer, request.cached_tokens) == (expected(model), 0)
+
+
+def test_the_precision_of_operators() -> None:
+    model = plain()
+    with Engine(model, blocks=64) as engine:
+        for cached in (0, WHOLE_BLOCKS):
+            assert serve(engine).cached_tokens == cached
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                assert serve(engine).cached_tokens == cached
+
+
+def test_weights_that_are_packed() -> None:
+    quantise_all = torch.ao.quantization.quantize_dynamic
+    for kind in (torch.qint8, torch.float16):
+        model, names = plain(), set()
+        for _ in range(2):
+            names.add(model_fingerprint(quantise_all(model, {torch.nn.Linear}, dtype=kind)))
+            names.add(model_fingerprint(quantise_all(model, {torch.nn.Linear}, dtype=kind)))
+            with torch.no_grad():
+                projection(model).weight[3, 5] += 0.1
+        assert len(names) == 2
+
+
 def test_an_adapter_finds_its_own_blocks_again() -> None:
     model = with_adapters()
     with Engine(model, blocks=64) as engine:
