@@ -148,10 +148,11 @@ float score_of(const AttendTask& task, const float* q, const QueryView& query, u
   for (uint32_t d = 0; d < task.kv.k.dim; d++) score += q[d] * k.get(d);
   if (task.transform.softcap != 0)
     score = task.transform.softcap * std::tanh(score / task.transform.softcap);
-  if (task.transform.alibi_slopes != nullptr)
-    score += task.transform.alibi_slopes[query_head] *
-             static_cast<float>(static_cast<int64_t>(position - query.position));
-  return score;
+  if (task.transform.alibi_slopes == nullptr) return score;
+  auto distance = static_cast<float>(static_cast<int64_t>(position - query.position));
+  if (task.transform.key_shifts != nullptr && position >= task.transform.shifts_begin)
+    distance += task.transform.key_shifts[position - task.transform.shifts_begin];
+  return score + task.transform.alibi_slopes[query_head] * distance;
 }
 
 void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {

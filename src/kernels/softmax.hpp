@@ -73,11 +73,17 @@ void transform_scores(const ScoreTransform& transform, uint32_t query_head, uint
   const float slope = transform.alibi_slopes != nullptr ? transform.alibi_slopes[query_head] : 0.0f;
   const float distance =
       static_cast<float>(static_cast<int64_t>(tile) - static_cast<int64_t>(position));
+  const bool shifted = transform.key_shifts != nullptr && tile >= transform.shifts_begin;
+  const float* const shifts =
+      shifted ? transform.key_shifts + (tile - transform.shifts_begin) : nullptr;
   for (unsigned n = 0; n < vectors_per_tile<Isa>; n++) {
     F x = F::load_aligned(scores + n * F::size);
     if (transform.softcap != 0) x = capped<Isa>(x, transform.softcap);
-    if (transform.alibi_slopes != nullptr)
-      x = Isa::fma(F(slope), F(distance) + token_numbers<Isa>(n), x);
+    if (transform.alibi_slopes != nullptr) {
+      F distances = F(distance) + token_numbers<Isa>(n);
+      if (shifts != nullptr) distances += F::load_unaligned(shifts + n * F::size);
+      x = Isa::fma(F(slope), distances, x);
+    }
     x.store_aligned(scores + n * F::size);
   }
 }

@@ -84,7 +84,7 @@ struct TransferTask {
 // the mask: bit i of word w stands for position mask_begin + 64 w + i. It sees no position in a
 // hole of the block table.
 struct QueryView {
-  uint64_t position;  // the query's own, for ALiBi
+  uint64_t position;  // the query's own, for slopes
   uint64_t begin, end;
   const uint64_t* mask;  // NULL: no mask
   uint64_t mask_begin;
@@ -95,6 +95,10 @@ struct ScoreTransform {
   float softcap;  // 0: none; otherwise the score becomes softcap * tanh(score / softcap)
   // NULL, or one per query head: slope * (position of the token - position of the query) is added.
   const float* alibi_slopes;
+  // For slopes, NULL or what is added to the positions of tokens from shifts_begin on, up to the
+  // end of the last tile: a token of a tree counts from its depth, not from where it is stored.
+  const float* key_shifts = nullptr;
+  uint64_t shifts_begin = 0;  // a multiple of tile_tokens
 };
 
 // Attention of some queries over positions [begin, end) of one sequence, or of several that share

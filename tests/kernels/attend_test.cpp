@@ -57,6 +57,12 @@ Call random_call(const Shape& shape, Random& random) {
   if (one_in(random, 4))
     for (uint32_t head = 0; head < shape.kv_heads * shape.heads_per_kv_head; head++)
       call.alibi_slopes.push_back(real(random));
+  if (one_in(random, 2)) {
+    call.shifts_begin = pick(random, 0, shape.length / tile_tokens) * tile_tokens;
+    const uint64_t tiles = (shape.length + tile_tokens - 1) / tile_tokens * tile_tokens;
+    for (uint64_t at = call.shifts_begin; at < tiles; at++)
+      call.key_shifts.push_back(-static_cast<float>(pick(random, 0, std::min<uint64_t>(at, 40))));
+  }
   if (one_in(random, 4))
     for (uint32_t head = 0; head < shape.kv_heads * shape.heads_per_kv_head; head++)
       call.sink_logits.push_back(10 * real(random));

@@ -44,7 +44,7 @@ Problem Expected::problem(const Decoded& kv, uint32_t head, uint32_t i, uint32_t
     if (call_.sees(i, position))
       row.tokens.push_back({&kv.k[position * shape_.key_dim], &kv.v[position * shape_.value_dim],
                             kv.v_scale.empty() ? nullptr : &kv.v_scale[position * shape_.value_dim],
-                            position});
+                            position, call_.place_of(position)});
   return row;
 }
 

@@ -136,8 +136,8 @@ std::vector<double> Reference::score(const Problem& problem) {
       absolute += std::fabs(problem.q[d] * token.k[d]);
       keys += std::fabs(token.k[d]);
     }
-    const double added = problem.slope * (static_cast<double>(token.position) -
-                                          static_cast<double>(problem.position));
+    const double added =
+        problem.slope * (static_cast<double>(token.place) - static_cast<double>(problem.position));
     const double capped = softcap_ != 0 ? softcap_ * std::tanh(product / softcap_) : product;
     scores.push_back(capped + added);
     products_ = std::max(products_, absolute);

@@ -38,6 +38,7 @@ struct SeenToken {
   // One scale for each dim, or NULL if V has none.
   const double* v_scale;
   uint64_t position;
+  uint64_t place;  // its position for the slope
 };
 
 struct Problem {

@@ -26,6 +26,9 @@ struct Call {
   float softcap = 0;  // 0 means none.
   // Each has one number per query head, or none.
   std::vector<float> alibi_slopes = {}, sink_logits = {};
+  // How far tokens from shifts_begin on are from where they lie, up to the end of a tile; or none.
+  std::vector<float> key_shifts = {};
+  uint64_t shifts_begin = 0;
   // The queries were multiplied by it.
   float scale = 1;
   // The queries are bf16 numbers times the scale.
@@ -45,6 +48,13 @@ struct Call {
     query.mask = mask.empty() ? nullptr : mask.data() + i * mask_words;
     query.mask_begin = mask_begin;
     return query;
+  }
+
+  // The position of a token for slopes.
+  uint64_t place_of(uint64_t position) const {
+    if (key_shifts.empty() || position < shifts_begin) return position;
+    return position +
+           static_cast<uint64_t>(static_cast<int64_t>(key_shifts[position - shifts_begin]));
   }
 
   // Follows the definition in views.h.
@@ -133,7 +143,9 @@ class Part {
     task.sinks = call.sinks;
     task.scale = call.scale;
     task.results = call.results;
-    task.transform = {call.softcap, call.alibi_slopes.empty() ? nullptr : call.alibi_slopes.data()};
+    task.transform = {call.softcap, call.alibi_slopes.empty() ? nullptr : call.alibi_slopes.data(),
+                      call.key_shifts.empty() ? nullptr : call.key_shifts.data(),
+                      call.shifts_begin};
     return task;
   }
 
