@@ -1,6 +1,7 @@
 // Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. Each status is a
 // documented one, a refused call writes nothing that it must not write, a cache that was created
 // works, and nothing leaks.
+#include <numeric>
 #include <vector>
 
 #include "fixture.h"
@@ -231,7 +232,7 @@ const void* memory_of(const pkv_mask& mask, Source& draw, const SequenceRows& se
 }
 
 void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequences) {
-  static int64_t first_positions[4];
+  static int64_t first_positions[4], positions[64];
   if (draw.chance(50)) return;
   pkv_mask& mask = params.own_mask;
   params.mask = &mask;
@@ -249,6 +250,13 @@ void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequen
   for (int64_t& first : first_positions)
     if (placed) first = static_cast<int64_t>(draw.chance(80) ? draw.below(8) : number(draw));
   mask.first_positions = placed ? first_positions : nullptr;
+  const uint64_t rows =
+      std::accumulate(sequences.lengths.begin(), sequences.lengths.end(), uint64_t{0});
+  const bool deep =
+      rows <= std::size(positions) && draw.chance(mask.kind == PKV_MASK_BITS ? 60 : 3);
+  for (uint64_t i = 0; deep && i < rows; i++)
+    positions[i] = static_cast<int64_t>(draw.chance(95) ? draw.between(64, 90) : number(draw));
+  mask.positions = deep ? positions : nullptr;
 }
 
 // Draws lists of blocks for the rows and KV heads of the call, or how many blocks to choose.

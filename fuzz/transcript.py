@@ -129,6 +129,7 @@ POINTERS = {
     "pkv_attention_params.lse": "out(s.lse, shape.rows * shape.heads)",
     "pkv_mask.data": "copy_of(s.data, bytes_of_mask(s, shape))",
     "pkv_mask.first_positions": "in(s.first_positions, shape.sequences)",
+    "pkv_mask.positions": "in(s.positions, shape.rows)",
     "pkv_chosen_blocks.lists": "in(s.lists, tiles_of(s, shape) * shape.kv_heads * "
     "amount(s.list_blocks))",
     "pkv_chosen_blocks.chosen": "out(s.chosen, tiles_of(s, shape) * shape.kv_heads * "

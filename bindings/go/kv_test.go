@@ -73,6 +73,14 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 			{pagedkv.Mask{Bytes: mask.Bytes, Parents: []int32{-1, 0, -1, -1}}, "2 of them"},
 			{pagedkv.Mask{Bits: []uint64{}, RowStride: 1}, "Bits has 0 entries"},
 			{pagedkv.Mask{Parents: []int32{-1}}, "Parents has 1 entries"},
+			{
+				pagedkv.Mask{Bits: []uint64{1, 3, 7, 1}, RowStride: 1, Positions: []int64{1}},
+				"Positions has 1 entries",
+			},
+			{
+				pagedkv.Mask{Parents: []int32{-1, 0, -1, -1}, Positions: []int64{0, 1, 0, 0}},
+				"positions are of masks of bits",
+			},
 			{pagedkv.Mask{Bytes: mask.Bytes, RowStride: -1}, "strides of 0 and -1"},
 			{pagedkv.Mask{Bytes: mask.Bytes, FirstPositions: []int64{0}}, "1 FirstPositions"},
 			{pagedkv.Mask{Parents: []int32{-1, 0, -1, -1}, RowStride: 1}, "row_stride is 1"},

@@ -26,12 +26,15 @@ type Mask struct {
 	// word j / 64 is the session's new token j.
 	Bits []uint64
 	// A tree of new tokens: the parent of each row, its index among the new tokens of its session,
-	// or -1. A token sees itself and its ancestors.
+	// or -1. A token sees itself and its ancestors; windows, sinks and slopes count from its depth.
 	Parents []int32
 	// A byte for query i of sequence s and column c, at [s * BatchStride + i * RowStride + c]; 0
 	// hides. Column c stands for position FirstPositions[s] + c; a negative one is padding on the
 	// left.
 	Bytes []byte
+
+	// With Bits, the position of each row's token in its text; needed with a window or slopes.
+	Positions []int64
 
 	RowStride   int // Of Bits, and of Bytes; 0: all queries of a sequence have the same Bytes.
 	BatchStride int // Of Bytes; 0: all sequences have the same.
@@ -48,7 +51,11 @@ func (m *Mask) place(n *numbers, batch batchRows) *raw.Mask {
 	out := sized(&raw.Mask{
 		RowStride: int64(m.RowStride), BatchStride: int64(m.BatchStride),
 		Columns: uint64(n.u32("Columns", m.Columns)), FirstPositions: first(m.FirstPositions),
+		Positions: first(m.Positions),
 	})
+	if m.Positions != nil {
+		n.exactly("Positions", len(m.Positions), batch.total(), 1)
+	}
 	given := 0
 	if m.Bits != nil {
 		given++

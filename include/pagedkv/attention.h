@@ -33,13 +33,16 @@ typedef enum pkv_mask_kind PKV_ENUM {
   /**
    * uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word j
    * / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
-   * mask.
+   * mask. With a window or slopes, `positions` must be set.
    */
   PKV_MASK_BITS = 1,
   /**
    * int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent among
    * the new tokens of its session, which must be lower than its own, or -1 for none. It sees
-   * itself, its ancestors and, as without a mask, the tokens from before the step.
+   * itself, its ancestors and, as without a mask, the tokens from before the step. Windows, sinks
+   * and slopes are those of its own text: its position is the number of tokens before the step plus
+   * its depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as
+   * a chunk of a prompt beside trees, costs as much as without a mask.
    */
   PKV_MASK_PARENTS = 2,
   /**
@@ -74,6 +77,12 @@ typedef struct pkv_mask {
    * on the left). NULL: 0.
    */
   const int64_t* first_positions;
+  /**
+   * BITS: [rows]: the position of each new token in its text, for windows, sinks and slopes: for a
+   * token of a tree, the tokens before the step plus its depth. At least the former; in
+   * pkv_kv_attend, not with query_positions. NULL: not needed in full attention without slopes.
+   */
+  const int64_t* positions;
 } pkv_mask;
 
 /**

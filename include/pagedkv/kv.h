@@ -165,10 +165,11 @@ typedef struct pkv_kv_sequences {
   const uint32_t* first_rows;
   /**
    * [queries]: the position of each query, for the causal rule, windows and slopes. Set it for
-   * queries that are not the last positions of their sequence: in cross-attention, or in a tree of
-   * drafts. In causal attention with a mask of kind BITS or PARENTS, each position must be at least
-   * kv_length - query_length - 1, the last position before the new tokens. NULL (default): the last
-   * positions.
+   * queries that are not the last positions of their sequence, as in cross-attention. With a mask
+   * of kind BITS or PARENTS, the queries are nevertheless the last tokens, and these are their
+   * positions as keys, too; in causal attention each must be at least kv_length - query_length - 1,
+   * the last position before the new tokens. NULL (default): the last positions, or with PARENTS
+   * those of the tree.
    */
   const int64_t* query_positions;
 } pkv_kv_sequences;

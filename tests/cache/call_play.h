@@ -182,15 +182,18 @@ class CallPlay : public DrawnCall {
     tables_.push_back(0);
   }
 
-  // The first position in a window of any query and head, or the last position.
+  // The first position in a window of any query and head, or the last position. Where a mask
+  // decides which new tokens are seen, all of them are read.
   uint64_t first_visible(uint32_t s) const {
     uint64_t first = sequences_[s].length;
     for (uint32_t row = 0; row < total_queries(); row++)
       for (uint32_t head = 0; head < model_.kv_heads && queries_[row].sequence == s; head++) {
         const uint32_t window = windows_.empty() ? params_.window : windows_[head];
-        const auto visible = static_cast<uint64_t>(position_of(row)) + 1;
+        const uint64_t at = static_cast<uint64_t>(position_of(row)),
+                       visible = (places_.empty() ? at : sequences_[s].start()) + 1;
         first = std::min(first, window == 0 || visible < window ? 0 : visible - window);
       }
+    if (masks_new_tokens()) first = std::min(first, sequences_[s].start());
     return std::min(first, sequences_[s].length - 1);
   }
 
@@ -235,9 +238,10 @@ class CallPlay : public DrawnCall {
         attention.mask[j / 64] |= uint64_t{1} << j % 64;
         wanted.poisoned |= poisoned_[slot_of(s, j) * model_.kv_heads + head];
       }
-    const ReferenceRow reference(queries.row(row_of(query), h),
-                                 {0, h, head, static_cast<uint64_t>(position_of(row)), 0, s.length},
-                                 k, v, attention);
+    Query at{0, h, head, static_cast<uint64_t>(position_of(row)), 0, s.length};
+    for (uint64_t j = 0; j < s.length && masks_new_tokens(); j++)
+      at.places.push_back(place_of(s, j));
+    const ReferenceRow reference(queries.row(row_of(query), h), at, k, v, attention);
     wanted.out = reference.out;
     for (uint32_t d = 0; d < model_.value_dim; d++)
       wanted.tolerance.push_back(reference.tolerance(d, out_dtype_) + rotation_tolerance());

@@ -14,37 +14,53 @@ class DrawnCall {
  public:
   // Says what this call has, so that a test can ask whether everything happens.
   std::vector<std::pair<const char*, bool>> features() const {
-    return {{"over memory", !drops_},
-            {"in a cache", cached_},
-            {"in contiguous storage", contiguous_},
-            {"in a file", in_file_},
-            {"forks", forks_},
-            {"dropped blocks", drops_},
-            {"dropped blocks and slopes", drops_ && !slopes_.empty()},
-            {"dropped blocks and mass", drops_ && wants_mass_},
-            {"window of the layer", model_.window != 0},
-            {"rotation", model_.rotation != PKV_ROTATION_NONE},
-            {"rotation and choice", model_.rotation != PKV_ROTATION_NONE && top_ != 0},
-            {"latent values", model_.latent != 0},
-            {"latent values and choice", model_.latent != 0 && top_ != 0},
-            {"large dims", model_.key_dim > 256},
-            {"long prompt", has_long_prompt()},
-            {"long prompt and mass", has_long_prompt() && wants_mass_},
-            {"choice", top_ != 0},
-            {"choice together", top_ != 0 && together_ == UINT32_MAX},
-            {"choice by tiles", top_ != 0 && has_tiles()},
-            {"choice and head windows", top_ != 0 && !windows_.empty()},
-            {"choice and dropped blocks", top_ != 0 && drops_},
-            {"choice and bits", top_ != 0 && masking_ == Masking::words},
-            {"choice and parents", top_ != 0 && masking_ == Masking::parents},
-            {"choice and bytes", top_ != 0 && masking_ == Masking::bytes},
-            {"lists", list_size_ != 0 && top_ == 0},
-            {"lists of tiles", list_size_ != 0 && top_ == 0 && has_tiles()},
-            {"mass of the last queries", wants_mass_ && params_.own_mass.queries != 0},
-            {"mass in a cache", wants_mass_ && cached_},
-            {"mass and head windows in a cache", wants_mass_ && cached_ && !windows_.empty()},
-            {"padding in a cache", cached_ && padding_ != Padding::none},
-            {"positions of queries", !positions_.empty()}};
+    return {
+        {"over memory", !drops_},
+        {"in a cache", cached_},
+        {"in contiguous storage", contiguous_},
+        {"in a file", in_file_},
+        {"forks", forks_},
+        {"dropped blocks", drops_},
+        {"dropped blocks and slopes", drops_ && !slopes_.empty()},
+        {"dropped blocks and mass", drops_ && wants_mass_},
+        {"window of the layer", model_.window != 0},
+        {"rotation", model_.rotation != PKV_ROTATION_NONE},
+        {"rotation and choice", model_.rotation != PKV_ROTATION_NONE && top_ != 0},
+        {"latent values", model_.latent != 0},
+        {"latent values and choice", model_.latent != 0 && top_ != 0},
+        {"large dims", model_.key_dim > 256},
+        {"long prompt", has_long_prompt()},
+        {"long prompt and mass", has_long_prompt() && wants_mass_},
+        {"choice", top_ != 0},
+        {"choice together", top_ != 0 && together_ == UINT32_MAX},
+        {"choice by tiles", top_ != 0 && has_tiles()},
+        {"choice and head windows", top_ != 0 && !windows_.empty()},
+        {"choice and dropped blocks", top_ != 0 && drops_},
+        {"choice and bits", top_ != 0 && masking_ == Masking::words},
+        {"choice and parents", top_ != 0 && masking_ == Masking::parents},
+        {"choice and bytes", top_ != 0 && masking_ == Masking::bytes},
+        {"lists", list_size_ != 0 && top_ == 0},
+        {"lists of tiles", list_size_ != 0 && top_ == 0 && has_tiles()},
+        {"mass of the last queries", wants_mass_ && params_.own_mass.queries != 0},
+        {"mass in a cache", wants_mass_ && cached_},
+        {"mass and head windows in a cache", wants_mass_ && cached_ && !windows_.empty()},
+        {"padding in a cache", cached_ && padding_ != Padding::none},
+        {"positions of queries", !positions_.empty()},
+        {"positions of queries and parents", !positions_.empty() && masking_ == Masking::parents},
+        {"tree that leaves a window", has_tree() && hides_drafts_},
+        {"tree that leaves a window in a cache", has_tree() && hides_drafts_ && cached_},
+        {"tree that leaves a window, and lists",
+         has_tree() && hides_drafts_ && (top_ != 0 || !lists_.empty())},
+        {"tree that leaves a window, and mass", has_tree() && hides_drafts_ && wants_mass_},
+        {"tree among sinks", has_tree() && shows_new_sinks_},
+        {"tree with slopes", has_tree() && !slopes_.empty()},
+        {"tree with slopes in a cache", has_tree() && !slopes_.empty() && cached_},
+        {"tree with slopes and mass", has_tree() && !slopes_.empty() && wants_mass_},
+        {"tree of bits", has_tree() && masking_ == Masking::words},
+        {"tree of latent values", has_tree() && model_.latent != 0},
+        {"tree beside a long chain", has_tree() && has_long_chain_},
+        {"bits at any positions", !has_tree() && !places_.empty()},
+        {"bits at any positions with slopes", !has_tree() && !places_.empty() && !slopes_.empty()}};
   }
 
  protected:
@@ -216,6 +232,7 @@ class DrawnCall {
       draw_lists();
     else if (random_.chance(20) && !far_away())
       params_.alibi_slopes = numbers(slopes_, 0.2f);
+    if (masking_ == Masking::words && positions_.empty()) draw_places();
     if (lists_.empty() && top_ == 0 && random_.chance(60)) draw_mass();
   }
 
@@ -228,12 +245,12 @@ class DrawnCall {
   void draw_windows() {
     if (random_.chance(50)) return;
     if (random_.chance(50)) {
-      params_.window = 1 + below(70);
+      params_.window = draw_window();
       params_.sinks = random_.chance(50) ? below(40) : 0;
       return;
     }
     for (uint32_t head = 0; head < model_.kv_heads; head++) {
-      windows_.push_back(random_.chance(25) ? 0 : 1 + below(70));
+      windows_.push_back(random_.chance(25) ? 0 : draw_window());
       sinks_.push_back(random_.chance(50) ? below(40) : 0);
     }
     params_.head_windows = windows_.data();
@@ -242,6 +259,9 @@ class DrawnCall {
     else
       sinks_.clear();
   }
+
+  // Draws the window of some queries, often one that trees are deeper than.
+  uint32_t draw_window() { return 1 + below(random_.chance(40) ? 6 : 70); }
 
   void draw_mask() {
     masking_ = random_.chance(40) ? Masking::none : static_cast<Masking>(1 + below(3));
@@ -254,19 +274,62 @@ class DrawnCall {
       for (const Sequence& one : sequences_)
         mask_words_ = std::max<uint64_t>(mask_words_, (one.queries + 63) / 64);
       mask_words_ = std::max<uint64_t>(mask_words_, 1) + below(2);
-      const unsigned shown = random_.pick({0u, 20u, 60u, 100u});
       words_.assign(std::max<size_t>(1, total_queries() * mask_words_), 0);
-      for (size_t i = 0; i < words_.size() * 64; i++)
-        words_[i / 64] |= uint64_t{random_.chance(shown)} << i % 64;
+      if (random_.chance(50)) {
+        draw_parents();
+        for (uint32_t row = 0; row < total_queries(); row++)
+          for (uint32_t j = 0; j <= queries_[row].index; j++)
+            words_[row * mask_words_ + j / 64] |= uint64_t{is_ancestor(row, j)} << j % 64;
+      } else {
+        const unsigned shown = random_.pick({0u, 20u, 60u, 100u});
+        for (size_t i = 0; i < words_.size() * 64; i++)
+          words_[i / 64] |= uint64_t{random_.chance(shown)} << i % 64;
+      }
       params_.see_bits(words_.data(), static_cast<int64_t>(mask_words_));
     } else if (masking_ == Masking::parents) {
-      for (const QueryOf& query : queries_)
-        parents_.push_back(static_cast<int32_t>(below(query.index + 1)) - 1);
-      parents_.push_back(-1);
+      draw_parents();
       params_.see_tree(parents_.data());
     } else if (masking_ == Masking::bytes) {
       draw_bytes();
     }
+  }
+
+  // Draws chains, trees that are deep, and trees that are wide.
+  void draw_parents() {
+    for (const Sequence& one : sequences_) {
+      const uint32_t reach = random_.pick({1u, 3u, UINT32_MAX});
+      has_long_chain_ |= reach == 1 && one.queries >= 16;
+      for (uint32_t i = 0; i < one.queries; i++) {
+        const bool root = reach != 1 && random_.chance(10);
+        parents_.push_back(root ? -1
+                                : static_cast<int32_t>(i) - 1 -
+                                      static_cast<int32_t>(below(std::min(reach, i + 1))));
+      }
+    }
+    parents_.push_back(-1);
+  }
+
+  // The tokens of the texts of a tree's nodes are at their places in it. Others may be anywhere.
+  void draw_places() {
+    if (slopes_.empty() && params_.window == 0 && windows_.empty() && random_.chance(50)) return;
+    const bool far = slopes_.empty() && random_.chance(5);
+    for (uint32_t row = 0; row < total_queries(); row++) {
+      const Sequence& one = sequences_[queries_[row].sequence];
+      const uint64_t place = has_tree() ? depth_of(row) : below(far ? uint64_t{1} << 40 : 40);
+      places_.push_back(static_cast<int64_t>(one.start() + place));
+    }
+    places_.push_back(0);
+    params_.own_mask.positions = places_.data();
+  }
+
+  bool has_tree() const { return !parents_.empty(); }
+  // How many new tokens are before a row's in the text from the root of its tree.
+  uint32_t depth_of(uint32_t row) const {
+    uint32_t depth = 0;
+    for (int32_t at = parents_[row]; at >= 0;
+         at = parents_[row - queries_[row].index + static_cast<uint32_t>(at)])
+      depth++;
+    return depth;
   }
 
   // Whether fp32 cannot tell the distances from a query to the tokens apart.
@@ -422,8 +485,20 @@ class DrawnCall {
 
   int64_t position_of(uint32_t row) const {
     if (!positions_.empty()) return positions_[row];
+    if (!places_.empty()) return places_[row];
     const QueryOf& query = queries_[row];
-    return static_cast<int64_t>(sequences_[query.sequence].start() + query.index);
+    const uint64_t place = masking_ == Masking::parents ? depth_of(row) : query.index;
+    return static_cast<int64_t>(sequences_[query.sequence].start() + place);
+  }
+
+  bool masks_new_tokens() const {
+    return masking_ == Masking::words || masking_ == Masking::parents;
+  }
+
+  // The position of a token in the text of the queries that see it.
+  uint64_t place_of(const Sequence& s, uint64_t j) const {
+    if (!masks_new_tokens() || j < s.start()) return j;
+    return static_cast<uint64_t>(position_of(s.first_query + static_cast<uint32_t>(j - s.start())));
   }
 
   bool sees(uint32_t row, uint32_t head, uint64_t j) const {
@@ -434,15 +509,21 @@ class DrawnCall {
   bool shown(uint32_t row, uint32_t head, uint64_t j) const {
     const Sequence& s = sequences_[queries_[row].sequence];
     const auto position = static_cast<uint64_t>(position_of(row));
-    const uint32_t window = windows_.empty() ? params_.window : windows_[head],
-                   sinks = sinks_.empty() ? params_.sinks : sinks_[head];
-    if (window != 0 && j + window <= position && j >= sinks) return false;
+    if (left_window(row, head, j)) return false;
     if (drops_ && s.dropped[j / block_size()]) return false;
     const bool is_new = j >= s.start();
     if (masking_ == Masking::words && is_new)
       return (words_[row * mask_words_ + (j - s.start()) / 64] >> (j - s.start()) % 64 & 1) != 0;
     if (masking_ == Masking::parents && is_new) return is_ancestor(row, j - s.start());
     return (params_.bidirectional != 0 || j <= position) && shown_by_bytes(row, j);
+  }
+
+  bool left_window(uint32_t row, uint32_t head, uint64_t j) const {
+    const uint64_t place = place_of(sequences_[queries_[row].sequence], j);
+    const uint32_t window = windows_.empty() ? params_.window : windows_[head],
+                   sinks = sinks_.empty() ? params_.sinks : sinks_[head];
+    return window != 0 && place + window <= static_cast<uint64_t>(position_of(row)) &&
+           place >= sinks;
   }
 
   bool is_ancestor(uint32_t row, uint64_t token) const {
@@ -492,8 +573,14 @@ class DrawnCall {
     for (uint32_t row = 0; row < total_queries(); row++) {
       const Sequence& s = sequences_[queries_[row].sequence];
       for (uint32_t head = 0; head < model_.kv_heads; head++)
-        for (uint64_t j = 0; j < s.length; j++)
+        for (uint64_t j = 0; j < s.length; j++) {
           if (top_ != 0 || sees(row, head, j)) seen_[slot_of(s, j) * model_.kv_heads + head] = true;
+          if (!has_tree() || j < s.start() || !is_ancestor(row, j - s.start())) continue;
+          hides_drafts_ |= left_window(row, head, j);
+          shows_new_sinks_ |=
+              !left_window(row, head, j) && params_.window != 0 &&
+              place_of(s, j) + params_.window <= place_of(s, s.start() + queries_[row].index);
+        }
     }
   }
 
@@ -530,7 +617,8 @@ class DrawnCall {
   std::vector<float> slopes_, logits_;
   std::vector<uint32_t> windows_, sinks_;  // by KV head
   std::vector<uint64_t> words_;
-  std::vector<int32_t> parents_;
+  std::vector<int32_t> parents_;  // also of a tree of bits
+  std::vector<int64_t> places_;   // positions of new tokens with a mask of bits, or none
   std::vector<uint8_t> bytes_;
   uint64_t columns_ = 0;
   std::vector<int64_t> first_positions_;
@@ -540,6 +628,7 @@ class DrawnCall {
   std::vector<uint32_t> first_tiles_;  // by sequence
   bool cached_ = false, contiguous_ = false, in_file_ = false, forks_ = false, drops_ = false;
   bool wants_mass_ = false;
+  bool has_long_chain_ = false, hides_drafts_ = false, shows_new_sinks_ = false;
   std::vector<bool> seen_;  // [slots][KV heads], whether a query may see it
   const bool wants_lse_ = random_.chance(70);
   const uint32_t threads_ = between(1, 3);

@@ -295,6 +295,35 @@ TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
   CHECK(try_attend(sequences, given));
 }
 
+// With a mask of new tokens, the positions of queries are those of their keys, too. So a window
+// hides what is far before them, but not each other, however far they are.
+TEST_F(HostRows, NewTokensMoveTogether) {
+  pkv_kv_sequences sequences = host.get();
+  const std::vector<uint64_t> words(total, (1 << 20) - 1);
+  std::vector<int64_t> positions(total, 1000);
+  AttentionParams given, moved;
+  for (AttentionParams* params : {&given, &moved}) {
+    params->see_bits(words.data(), 1);
+    params->window = 3;
+  }
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "needs them")) << pkv_last_error();
+  moved.own_mask.positions = positions.data();
+  const Rows expected = attend(sequences, moved);
+  sequences.query_positions = positions.data();
+  EXPECT_TRUE(expected == attend(sequences, given));
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, moved));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "both set")) << pkv_last_error();
+  positions.assign(total, INT64_MAX);
+  EXPECT_TRUE(expected == attend(sequences, given));
+
+  // So all blocks of new tokens are read, also those that are far before the last.
+  ASSERT_EQ(20u, host.rows[3]);
+  host.tables[3 * host.stride] = PKV_NO_BLOCK;
+  sequences.block_tables = host.tables.data();
+  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
+}
+
 // A tree by its parents, by words, and by bytes over the new tokens or over all positions.
 TEST_F(HostRows, TreesByParents) {
   std::vector<int32_t> parents;

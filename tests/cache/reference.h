@@ -126,7 +126,8 @@ class Doubles {
 struct Query {
   size_t row;  // The row of q, out and mask.
   uint32_t head, kv_head;
-  uint64_t position, start, length;  // `start` is the position at which the step begins.
+  uint64_t position, start, length;   // `start` is the position at which the step begins.
+  std::vector<uint64_t> places = {};  // the positions of the keys for slopes; none: as they are
 };
 
 class ReferenceRow {
@@ -225,7 +226,9 @@ class ReferenceRow {
       largest = std::max(largest, magnitude * std::abs(scale));
       largest_key = std::max(largest_key, key);
       if (cap != 0) score = cap * std::tanh(score / cap);
-      const double bias = slope * (static_cast<double>(j) - static_cast<double>(query.position));
+      const uint64_t place = query.places.empty() ? j : query.places[j];
+      const double bias =
+          slope * (static_cast<double>(place) - static_cast<double>(query.position));
       farthest = std::max(farthest, std::abs(bias));
       p_.push_back(score + bias);
       max_ = std::max(max_, p_.back());

@@ -71,6 +71,7 @@ const Exception anything[] = {
     {"pkv_kv_attend", "kv.k_row_stride", "a block of the view is one tile"},
     {"pkv_kv_attend", "kv.v_row_stride", "a block of the view is one tile"},
     {"", "params.mask[0].first_positions[0]", "a position"},
+    {"", "params.mask[0].positions[0]", "a position"},
     {"pkv_batch_attend", "params.mask[0].batch_stride", "there is one session"},
     {"pkv_batch_write", "k.batch_stride", "as above"},
     {"pkv_batch_write", "v.batch_stride", "as above"},

@@ -23,6 +23,7 @@ pkv_chosen_blocks& choose(World& world, pkv_attention_params& params) {
 pkv_mask& see_bits(World& world, pkv_attention_params& params) {
   pkv_mask& mask = see(world, params, PKV_MASK_BITS, world.keep_list<uint64_t>({1, 3, 7, 1}));
   mask.row_stride = 1;
+  mask.positions = world.keep_list<int64_t>({1000, 1001, 1002, 1000});
   return mask;
 }
 
@@ -117,6 +118,34 @@ void add_masks(ParamsCases& cases) {
     cases.in(make, WITH(it.first_positions = static_cast<const int64_t*>(it.data)), invalid);
     cases.in(make, WITH(it.kind = PKV_MASK_BYTES), invalid);
   }
+  for (const auto make : {see_tree, see_bytes})
+    cases.with(WITH(make(world, it).positions = world.keep_list<int64_t>({9, 9, 9, 9})), invalid);
+  // Only a window or slopes need to know where a token is in its text.
+  cases.in(see_bits, WITH(it.positions = nullptr), Wanted{PKV_OK, PKV_INVALID_ARGUMENT});
+  cases.with(WITH(see_bits(world, it).positions = nullptr; it.window = 5), invalid);
+  cases.with(WITH(see_bits(world, it).positions = nullptr;
+                  it.head_windows = world.keep_list(std::vector<uint32_t>(kv_heads, 5))),
+             invalid);
+  cases.with(WITH(see_bits(world, it).positions = nullptr;
+                  it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f))),
+             invalid);
+  cases.with(WITH(see_bits(world, it), it.window = 5;
+                  it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f))),
+             fine);
+  cases.with(WITH(see_tree(world, it), it.window = 1;
+                  it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f))),
+             fine);
+  for (const int64_t bad : {int64_t{-1}, INT64_MIN, int64_t{0}})
+    cases.with(
+        "bits of a token at position " + std::to_string(bad),
+        [bad](World& world, auto& p) {
+          see_bits(world, p).positions = world.keep_list<int64_t>({1000, bad, 1000, 1000});
+        },
+        range);
+  cases.with(WITH(see_bits(world, it).positions =
+                      world.keep_list<int64_t>({INT64_MAX, INT64_MAX, 1000, INT64_MAX});
+                  it.window = 5),
+             fine);
   cases.in(see_tree, WITH(it.row_stride = 1), invalid);
   cases.in(see_tree, WITH(it.kind = PKV_MASK_BITS), invalid);
   for (const pkv_mask_kind kind : {PKV_MASK_BITS, PKV_MASK_PARENTS})

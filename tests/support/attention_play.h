@@ -122,6 +122,12 @@ class AttentionPlay {
         parents_.push_back(static_cast<int32_t>(source_.below(row % fresh_ + 1)) - 1);
       params_.see_tree(parents_.data());
     }
+    const bool needs_positions = config_.model.window != 0 || !slopes_.empty() || !windows_.empty();
+    if (!mask_.empty() && (needs_positions || source_.chance(30))) {
+      for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++)
+        positions_.push_back(static_cast<int64_t>(past_ + source_.below(fresh_ + 3)));
+      params_.own_mask.positions = positions_.data();
+    }
   }
 
   // Draws a number for each KV head, up to that of the layer if it has one.
@@ -310,6 +316,7 @@ class AttentionPlay {
   std::vector<float> k_, v_, q_, slopes_, logits_;
   std::vector<uint64_t> mask_;
   std::vector<int32_t> parents_;
+  std::vector<int64_t> positions_;         // of new tokens with a mask of bits
   std::vector<uint32_t> windows_, sinks_;  // of KV heads
   std::vector<uint32_t> chosen_;           // by the scalar kernels
 };

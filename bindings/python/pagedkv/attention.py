@@ -40,10 +40,12 @@ from .kv import KVView, Sequences
 @dataclasses.dataclass(frozen=True, repr=False)
 class BitMask(Shown):
     """The new tokens that each row sees: `data` is [rows][words] of integers. If bit j of a row is
-    set, the row sees new token j of its session.
+    set, the row sees new token j of its session. With a window or slopes, `positions` must be the
+    position of each row's token in its text.
     """
 
     data: IntegerRows
+    positions: Integers | None = None
 
     def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
         """The struct for C; `keep` gets what must stay alive with it."""
@@ -51,13 +53,19 @@ class BitMask(Shown):
         if len(data) != rows.total:
             raise misuse(f"mask: [{rows.total}][words] are needed, the array is {data.shape}")
         keep.append(data)
-        return sized(_raw.Mask, MaskKind.BITS, address(data), data.shape[1])
+        struct = sized(_raw.Mask, MaskKind.BITS, address(data), data.shape[1])
+        if self.positions is not None:
+            positions = some_integers(self.positions, rows.total, np.int64, "positions")
+            keep.append(positions)
+            struct.positions = address(positions)
+        return struct
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TreeMask(Shown):
     """A tree of speculative tokens: `parents` is [rows] of int32, for each new token the index of
-    its parent among the new tokens of its session, -1 for none.
+    its parent among the new tokens of its session, -1 for none. Windows, sinks and slopes count
+    from its depth.
     """
 
     parents: Integers

@@ -415,6 +415,9 @@ def test_masks_arrive() -> None:
     tree = built(pagedkv.TreeMask([-1, 0, 1]))
     assert (tree.kind, tree.row_stride) == (_raw.MaskKind.PARENTS, 0)
     assert list((ctypes.c_int32 * 3).from_address(tree.data)) == [-1, 0, 1]
+    bits = built(pagedkv.BitMask(np.full((3, 2), 9, np.uint64), positions=[4, 5, 4]))
+    assert (bits.kind, bits.row_stride) == (_raw.MaskKind.BITS, 2)
+    assert list((ctypes.c_int64 * 3).from_address(bits.positions)) == [4, 5, 4]
     mask = built(pagedkv.BoolMask(np.zeros((1, 3, 7), bool), first_positions=[5]))
     assert (mask.kind, mask.columns) == (_raw.MaskKind.BYTES, 7)
     assert (mask.row_stride, mask.batch_stride) == (7, 0)

@@ -471,6 +471,10 @@ LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "AttentionParams.head_windows": (with_params(head_windows=lambda v: v), [3]),
     "AttentionParams.head_sinks": (with_params(head_sinks=lambda v: v), [1]),
     "BitMask.data": (with_params(mask=pagedkv.BitMask), [[1], [3], [7], [1], [3]]),
+    "BitMask.positions": (
+        with_params(mask=lambda v: pagedkv.BitMask(guarded(np.ones((5, 1), np.uint64)), v)),
+        [9, 10, 11, 9, 10],
+    ),
     "TreeMask.parents": (with_params(mask=pagedkv.TreeMask), [-1, 0, 0, -1, 0]),
     "BoolMask.first_positions": (
         with_params(mask=lambda v: pagedkv.BoolMask(guarded(np.ones((2, 1, 9), np.uint8)), v)),

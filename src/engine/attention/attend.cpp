@@ -184,7 +184,7 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequ
          "chosen_blocks: top is %u, but only a cache has bounds of keys; give lists instead",
          call.params.top_blocks);
   const rows::Sequences checked(kv, view, given, call.params.window.window,
-                                call.params.window.sinks);
+                                call.params.window.sinks, call.params.masks_new_tokens());
   call.shape = {given.query_heads, kv.kv_heads,  kv.key_dim,
                 kv.value_dim,      view.k.dtype, view.v.dtype};
   call.sequences = checked.list();

@@ -23,6 +23,9 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
         "mask: columns (%llu), batch_stride (%lld) and first_positions are of masks of bytes; this "
         "one has kind %d",
         llu(mask.columns), (long long)mask.batch_stride, static_cast<int>(mask.kind));
+  if (mask.kind != PKV_MASK_BITS && mask.positions != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "mask: positions are of masks of bits; this one has kind %d",
+         static_cast<int>(mask.kind));
   switch (mask.kind) {
     case PKV_MASK_BITS:
       if (mask.row_stride < 0)
@@ -30,6 +33,7 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
              (long long)mask.row_stride);
       result.mask = static_cast<const uint64_t*>(mask.data);
       result.mask_words = static_cast<uint64_t>(mask.row_stride);
+      result.mask_positions = mask.positions;
       return;
     case PKV_MASK_PARENTS:
       if (mask.row_stride != 0)
@@ -116,6 +120,12 @@ void set_windows(const pkv_attention_params& params, uint32_t kv_heads, const Wi
 
 }  // namespace
 
+bool AttendParams::uses_positions() const {
+  return transform.alibi_slopes != nullptr || window.window != 0 ||
+         std::any_of(head_windows.begin(), head_windows.end(),
+                     [](const Window& one) { return one.window != 0; });
+}
+
 AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer) {
   const pkv_attention_params params =
@@ -154,6 +164,25 @@ void check_words(const AttendCall& call, uint64_t rows) {
     if (ceil_div(sequence.queries, 64) > words)
       fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %llu words; %u new tokens need %llu",
            llu(words), sequence.queries, llu(ceil_div(sequence.queries, 64)));
+}
+
+// Checks the positions of a mask of words, which does not say itself how deep a token is in a tree.
+void check_mask_positions(const AttendCall& call, uint64_t rows) {
+  const int64_t* const positions = call.params.mask_positions;
+  if (positions != nullptr) checked_bytes(rows, sizeof(int64_t), "mask: positions");
+  for (const rows::Sequence& sequence : call.sequences) {
+    if (positions != nullptr && sequence.positions != nullptr)
+      fail(PKV_INVALID_ARGUMENT, "mask: positions and query_positions are both set; set one");
+    if (positions == nullptr && sequence.positions == nullptr && call.params.uses_positions())
+      fail(PKV_INVALID_ARGUMENT,
+           "mask: positions is NULL; with a window or slopes, a mask of bits needs them");
+    for (uint32_t i = 0; i < sequence.queries && positions != nullptr; i++)
+      if (const int64_t at = positions[sequence.first_query + i];
+          at < static_cast<int64_t>(sequence.start()))
+        fail(PKV_OUT_OF_RANGE,
+             "mask: new token %u of sequence %llu has position %lld; it must be at least %llu", i,
+             llu(sequence.index), (long long)at, llu(sequence.start()));
+  }
 }
 
 // Throws if a sequence is shorter than its queries. Then they are not its last positions, and a
@@ -257,11 +286,14 @@ void check_call(const AttendCall& call) {
   const uint64_t rows = call.rows.rows();
   if (call.params.lse != nullptr)
     checked_bytes(checked_mul(rows, call.shape.query_heads, "lse"), sizeof(float), "lse");
-  if (call.params.mask != nullptr || call.params.parents != nullptr) {
+  if (call.params.masks_new_tokens()) {
     check_new_tokens(call);
     if (call.params.causal) check_positions_of_new_tokens(call);
   }
-  if (call.params.mask != nullptr) check_words(call, rows);
+  if (call.params.mask != nullptr) {
+    check_words(call, rows);
+    check_mask_positions(call, rows);
+  }
   if (call.params.parents != nullptr) {
     checked_bytes(rows, sizeof(int32_t), "mask");
     check_parents(call);

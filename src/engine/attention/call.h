@@ -53,6 +53,7 @@ struct AttendParams {
   // At most one of mask, parents and bool_mask is given.
   const uint64_t* mask;
   uint64_t mask_words;
+  const int64_t* mask_positions;  // of `mask`, or NULL
   const int32_t* parents;
   BoolMask bool_mask;  // data is NULL: not given
   float* lse;
@@ -67,6 +68,10 @@ struct AttendParams {
 
   // Returns whether queries read only some blocks, chosen by bounds or from lists.
   bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }
+  // Returns whether queries replace the causal rule among new tokens by a mask.
+  bool masks_new_tokens() const { return mask != nullptr || parents != nullptr; }
+  // Returns whether windows or slopes depend on the positions of tokens.
+  bool uses_positions() const;
   Window window_of(uint32_t kv_head) const {
     return head_windows.empty() ? window : head_windows[kv_head];
   }
@@ -93,9 +98,9 @@ struct AttendCall {
 
 // Checks what depends on both parameters and sequences: masks, lse, chosen blocks and block mass.
 // Throws INVALID_ARGUMENT if an array is too short for a sequence, a parent comes after its child,
-// or parameters cannot be combined; OUT_OF_RANGE if mask rows have more words than any step needs;
-// UNSUPPORTED if the storage is not paged and must be; OVERFLOW if an array would not fit into the
-// address space.
+// or parameters cannot be combined; OUT_OF_RANGE if mask rows have more words than any step needs,
+// or a new token has a position before the step; UNSUPPORTED if the storage is not paged and must
+// be; OVERFLOW if an array would not fit into the address space.
 void check_call(const AttendCall& call);
 
 }  // namespace pkv::attention

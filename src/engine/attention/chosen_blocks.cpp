@@ -353,7 +353,7 @@ void ChosenBlocks::append(const Tile& tile, uint32_t head, std::span<const uint3
   one.excerpt = true;
   one.head_begin = head;
   one.head_end = head + 1;
-  const std::span<uint32_t> table = take<uint32_t>(entries_.size());
+  const std::span<uint32_t> table = arrays_.make<uint32_t>(entries_.size());
   for (size_t i = 0; i < table.size(); i++) table[i] = whole.kv.blocks[entries_[i]];
   one.kv.blocks = table.data();
   one.kv.has_holes = false;
@@ -363,13 +363,12 @@ void ChosenBlocks::append(const Tile& tile, uint32_t head, std::span<const uint3
   one.first_query += tile.first;
   one.q = rows::rows_from(whole.q, tile.first);
   one.out = rows::rows_from(whole.out, tile.first);
-  const std::span<kernels::QueryView> views = take<kernels::QueryView>(tile.count);
+  const std::span<kernels::QueryView> views = arrays_.make<kernels::QueryView>(tile.count);
   for (uint32_t i = 0; i < tile.count; i++) {
     const kernels::QueryView& view = whole.views[tile.first + i];
     views[i] = excerpt.view(view);
     if (view.mask == nullptr) continue;
-    const std::span<uint64_t> words = take<uint64_t>(excerpt.mask_words(view));
-    std::fill(words.begin(), words.end(), 0);
+    const std::span<uint64_t> words = arrays_.make<uint64_t>(excerpt.mask_words(view));
     excerpt.write_mask(view, words.data());
     views[i].mask = words.data();
   }

@@ -6,7 +6,6 @@
 // does. Tiles of a step that read the same blocks are in one sequence.
 #pragma once
 
-#include <memory_resource>
 #include <vector>
 
 #include "base/parallel.h"
@@ -101,11 +100,6 @@ class ChosenBlocks {
   size_t chosen_at(size_t tile, uint32_t head) const {
     return (tile * heads() + head) * most_chosen_;
   }
-  // Returns an array that lives as long as this object.
-  template <class T>
-  std::span<T> take(size_t count) {
-    return {std::pmr::polymorphic_allocator<T>(&memory_).allocate(count), count};
-  }
 
   Workers& workers_;
   const kernels::Table& kernels_;
@@ -122,7 +116,7 @@ class ChosenBlocks {
   size_t most_chosen_ = 0;         // by any tile
   std::vector<uint32_t> chosen_;   // see chosen_at()
   std::vector<uint32_t> entries_;  // of the block table that is being made
-  std::pmr::monotonic_buffer_resource memory_;
+  Arrays arrays_;                  // of the readings
   std::vector<Reading> readings_;
 };
 

@@ -10,12 +10,15 @@ namespace pkv::attention {
 
 namespace {
 
-// The mask of a sequence: the bits of query i begin at words + i * stride, one for each position
-// from `begin` on. `words` is NULL without a mask.
-struct MaskRows {
+// What a mask says of one sequence.
+struct SequenceMask {
+  bool causal;  // whether queries see nothing after their positions
+  // NULL, or the bits of query i begin at words + i * stride, one for each token from `begin` on.
   const uint64_t* words = nullptr;
   uint64_t stride = 0;
   uint64_t begin = 0;
+  // The positions of new tokens that are not where their rows are, as in a tree; or NULL.
+  const int64_t* positions = nullptr;
 };
 
 // Returns a word with a bit set for each of `count` bytes, at most 64, that is not 0.
@@ -58,39 +61,54 @@ Bools bools_of(const AttendCall& call, const rows::Sequence& sequence, uint64_t*
   return {data, mask.row_stride == 0 ? 1 : sequence.queries, sequence.length - *begin};
 }
 
-// The functions below return the masks of all sequences. If they make words, they put them into
-// `made`.
+// The functions below return the masks of all sequences, and put what they make into `arrays`.
 
-std::vector<MaskRows> masks_of_words(const AttendCall& call) {
+std::vector<SequenceMask> masks_of_words(const AttendCall& call) {
   const uint64_t words = call.params.mask_words;
-  std::vector<MaskRows> result;
-  for (const rows::Sequence& sequence : call.sequences)
-    result.push_back({call.params.mask + sequence.first_query * words, words, sequence.start()});
-  return result;
-}
-
-std::vector<MaskRows> masks_of_trees(const AttendCall& call, std::vector<uint64_t>& made) {
-  uint64_t total = 0;
-  for (const rows::Sequence& sequence : call.sequences)
-    total += sequence.queries * ceil_div(sequence.queries, word_bits);
-  made.resize(total);
-  uint64_t* at = made.data();
-  std::vector<MaskRows> result;
+  std::vector<SequenceMask> result;
   for (const rows::Sequence& sequence : call.sequences) {
-    const uint64_t stride = ceil_div(sequence.queries, word_bits);
-    const MaskRows& mask = result.emplace_back(at, stride, sequence.start());
-    for (uint64_t i = 0; i < sequence.queries; i++, at += stride) {
-      // A parent comes before its children, so its row is complete.
-      const int32_t parent = call.params.parents[sequence.first_query + i];
-      if (parent >= 0) std::copy_n(mask.words + static_cast<uint64_t>(parent) * stride, stride, at);
-      at[i / word_bits] |= uint64_t{1} << i % word_bits;
-    }
+    const int64_t* const positions = call.params.mask_positions;
+    result.push_back(
+        {false, call.params.mask + sequence.first_query * words, words, sequence.start(),
+         positions != nullptr ? positions + sequence.first_query : sequence.positions});
   }
   return result;
 }
 
-std::vector<MaskRows> masks_of_bools(Workers& workers, const AttendCall& call,
-                                     std::vector<uint64_t>& made) {
+// Returns whether each token has the one before it as its parent.
+bool is_chain(const int32_t* parents, uint32_t tokens) {
+  for (uint32_t i = 0; i < tokens; i++)
+    if (int64_t{parents[i]} + 1 != i) return false;
+  return true;
+}
+
+SequenceMask mask_of_tree(const rows::Sequence& sequence, const int32_t* parents, Arrays& arrays) {
+  // The text of a chain is what the causal rule shows, which costs less than a mask.
+  if (sequence.positions == nullptr && is_chain(parents, sequence.queries)) return {true};
+  const uint64_t stride = ceil_div(sequence.queries, word_bits);
+  uint64_t* const words = arrays.make<uint64_t>(sequence.queries * stride).data();
+  int64_t* const positions = arrays.make<int64_t>(sequence.queries).data();
+  for (uint32_t i = 0; i < sequence.queries; i++) {
+    // A parent comes before its children, so its row is complete.
+    uint64_t* const row = words + i * stride;
+    if (parents[i] >= 0)
+      std::copy_n(words + static_cast<uint64_t>(parents[i]) * stride, stride, row);
+    row[i / word_bits] |= uint64_t{1} << i % word_bits;
+    positions[i] =
+        parents[i] >= 0 ? positions[parents[i]] + 1 : static_cast<int64_t>(sequence.start());
+  }
+  return {false, words, stride, sequence.start(),
+          sequence.positions != nullptr ? sequence.positions : positions};
+}
+
+std::vector<SequenceMask> masks_of_trees(const AttendCall& call, Arrays& arrays) {
+  std::vector<SequenceMask> result;
+  for (const rows::Sequence& sequence : call.sequences)
+    result.push_back(mask_of_tree(sequence, call.params.parents + sequence.first_query, arrays));
+  return result;
+}
+
+std::vector<SequenceMask> masks_of_bools(Workers& workers, const AttendCall& call, Arrays& arrays) {
   const BoolMask& mask = call.params.bool_mask;
   // Rows of one sequence that one task converts.
   struct Part {
@@ -100,14 +118,14 @@ std::vector<MaskRows> masks_of_bools(Workers& workers, const AttendCall& call,
   };
   constexpr uint64_t part_bytes = 64 << 10;
   std::vector<Part> parts;
-  std::vector<MaskRows> result;
+  std::vector<SequenceMask> result;
   std::vector<uint64_t> first_words;  // by sequence
   uint64_t total = 0;
   for (const rows::Sequence& sequence : call.sequences) {
     uint64_t begin = 0;
     const Bools bools = bools_of(call, sequence, &begin);
     const uint64_t stride = ceil_div(bools.columns, word_bits);
-    result.emplace_back(nullptr, mask.row_stride == 0 ? 0 : stride, begin);
+    result.push_back({call.params.causal, nullptr, mask.row_stride == 0 ? 0 : stride, begin});
     first_words.push_back(total);
     const uint64_t part_rows = std::max<uint64_t>(1, part_bytes / (bools.columns + 1));
     for (uint64_t row = 0; row < bools.rows; row += part_rows)
@@ -115,11 +133,12 @@ std::vector<MaskRows> masks_of_bools(Workers& workers, const AttendCall& call,
                        std::min(part_rows, bools.rows - row), bools.columns, total + row * stride});
     total = checked_add(total, checked_mul(bools.rows, stride, "mask"), "mask");
   }
-  made.resize(total + 1);  // a sequence without columns has a pointer, too
-  for (size_t i = 0; i < result.size(); i++) result[i].words = made.data() + first_words[i];
+  // A sequence without columns has a pointer, too.
+  uint64_t* const words = arrays.make<uint64_t>(total + 1).data();
+  for (size_t i = 0; i < result.size(); i++) result[i].words = words + first_words[i];
   workers.for_each(parts.size(), [&](size_t i, unsigned) {
     const Part& part = parts[i];
-    uint64_t* to = made.data() + part.first_word;
+    uint64_t* to = words + part.first_word;
     for (uint64_t row = 0; row < part.rows; row++)
       for (uint64_t column = 0; column < part.columns; column += word_bits)
         *to++ = pack_bytes(part.from + static_cast<int64_t>(row) * mask.row_stride + column,
@@ -128,27 +147,58 @@ std::vector<MaskRows> masks_of_bools(Workers& workers, const AttendCall& call,
   return result;
 }
 
-// Returns nothing if the call has no mask.
-std::vector<MaskRows> masks_of(Workers& workers, const AttendCall& call,
-                               std::vector<uint64_t>& made) {
+std::vector<SequenceMask> masks_of(Workers& workers, const AttendCall& call, Arrays& arrays) {
   if (call.params.mask != nullptr) return masks_of_words(call);
-  if (call.params.parents != nullptr) return masks_of_trees(call, made);
-  if (call.params.bool_mask.data != nullptr) return masks_of_bools(workers, call, made);
-  return {};
+  if (call.params.parents != nullptr) return masks_of_trees(call, arrays);
+  if (call.params.bool_mask.data != nullptr) return masks_of_bools(workers, call, arrays);
+  return std::vector<SequenceMask>(call.sequences.size(), {call.params.causal});
 }
 
-// Returns what a query of a sequence sees.
-kernels::QueryView view_of(const AttendParams& params, const rows::Sequence& sequence,
-                           uint32_t window, const MaskRows& mask, uint32_t query) {
-  // A mask of words or a tree decides alone which new tokens are seen.
-  const bool causal = params.causal && params.mask == nullptr && params.parents == nullptr;
+// Returns the mask for KV heads with a window. New tokens lie where their rows are, so the kernels
+// cannot tell which of them left the window; then the words of the result hide these.
+SequenceMask mask_in_window(const SequenceMask& mask, uint32_t queries, const Window& window,
+                            Arrays& arrays) {
+  if (mask.positions == nullptr || window.window == 0) return mask;
+  const auto [first, last] = std::minmax_element(mask.positions, mask.positions + queries);
+  if (*last - *first < window.window) return mask;
+  SequenceMask result = mask;
+  result.stride = ceil_div(queries, word_bits);
+  uint64_t* row = arrays.make<uint64_t>(queries * result.stride).data();
+  result.words = row;
+  for (uint32_t i = 0; i < queries; i++, row += result.stride)
+    for (uint32_t j = 0; j < queries; j++) {
+      const bool shown =
+          mask.positions[i] - mask.positions[j] < window.window || mask.positions[j] < window.sinks;
+      const uint64_t bit = uint64_t{shown} << j % word_bits;
+      row[j / word_bits] |= mask.words[i * mask.stride + j / word_bits] & bit;
+    }
+  return result;
+}
+
+// Returns what a query of a reading sees.
+kernels::QueryView view_of(const Reading& reading, const SequenceMask& mask, uint32_t query) {
   kernels::QueryView view{};
-  view.position = sequence.position(query);
-  view.begin = window == 0 || view.position + 1 < window ? 0 : view.position + 1 - window;
-  view.end = causal ? std::min(view.position + 1, sequence.length) : sequence.length;
+  view.position = reading.position(query);
+  view.begin = reading.window == 0 || view.position + 1 < reading.window
+                   ? 0
+                   : view.position + 1 - reading.window;
+  // The mask knows which new tokens left the window.
+  if (mask.positions != nullptr) view.begin = std::min(view.begin, mask.begin);
+  view.end = mask.causal ? std::min(view.position + 1, reading.length) : reading.length;
   view.mask = mask.words == nullptr ? nullptr : mask.words + query * mask.stride;
   view.mask_begin = mask.begin;
   return view;
+}
+
+// Returns how far the positions of new tokens are from where their rows are, for whole tiles.
+const float* shifts_of(const rows::Sequence& sequence, const int64_t* positions, Arrays& arrays) {
+  const uint64_t begin = sequence.start() / kernels::tile_tokens * kernels::tile_tokens;
+  const std::span<float> shifts =
+      arrays.make<float>(round_up(sequence.length, kernels::tile_tokens) - begin);
+  for (uint32_t i = 0; i < sequence.queries; i++)
+    shifts[sequence.start() - begin + i] =
+        static_cast<float>(positions[i] - static_cast<int64_t>(sequence.start() + i));
+  return shifts.data();
 }
 
 // Returns the end of the run of KV heads that have the same window as `head`.
@@ -163,22 +213,29 @@ uint32_t end_of_run(const AttendCall& call, uint32_t head) {
 
 Readings::Readings(Workers& workers, const AttendCall& call) : runs_(0) {
   for (uint32_t head = 0; head < call.shape.kv_heads; head = end_of_run(call, head)) runs_++;
-  const std::vector<MaskRows> masks = masks_of(workers, call, words_);
+  const std::vector<SequenceMask> masks = masks_of(workers, call, arrays_);
   uint64_t queries = 0;
   for (const rows::Sequence& sequence : call.sequences) queries += sequence.queries;
   views_.reserve(queries * runs_);  // readings point into it
   all_.reserve(call.sequences.size() * runs_);
   for (size_t s = 0; s < call.sequences.size(); s++) {
-    const rows::Sequence& sequence = call.sequences[s];
+    rows::Sequence sequence = call.sequences[s];
+    const kernels::RowsView q = rows::rows_at(call.q.view, call.q.begin(call.rows, sequence));
+    const float* shifts = nullptr;
+    if (masks[s].positions != nullptr) {
+      sequence.positions = masks[s].positions;
+      if (call.params.transform.alibi_slopes != nullptr)
+        shifts = shifts_of(sequence, sequence.positions, arrays_);
+    }
     for (uint32_t head = 0, end; head < call.shape.kv_heads; head = end) {
       end = end_of_run(call, head);
       const Window window = call.params.window_of(head);
-      all_.push_back({sequence, rows::rows_at(call.q.view, call.q.begin(call.rows, sequence)),
+      const SequenceMask mask = mask_in_window(masks[s], sequence.queries, window, arrays_);
+      all_.push_back({sequence, q,
                       rows::rows_at(call.out.view, call.out.begin(call.rows, sequence)), head, end,
-                      window.window, window.sinks, views_.data() + views_.size()});
+                      window.window, window.sinks, views_.data() + views_.size(), shifts});
       for (uint32_t i = 0; i < sequence.queries; i++)
-        views_.push_back(view_of(call.params, sequence, window.window,
-                                 masks.empty() ? MaskRows{} : masks[s], i));
+        views_.push_back(view_of(all_.back(), mask, i));
     }
   }
 }
@@ -214,6 +271,11 @@ kernels::AttendTask attend_task(const AttendCall& call, const QueryChunk& chunk,
   task.scale = call.params.scale;
   task.results = call.out.view.dtype;
   task.transform = call.params.transform;
+  if (chunk.reading->key_shifts != nullptr) {
+    task.transform.key_shifts = chunk.reading->key_shifts;
+    task.transform.shifts_begin =
+        chunk.reading->start() / kernels::tile_tokens * kernels::tile_tokens;
+  }
   return task;
 }
 

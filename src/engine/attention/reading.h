@@ -3,6 +3,8 @@
 // by parents, and bytes of a bool mask, are converted to bits here.
 #pragma once
 
+#include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -20,10 +22,26 @@ struct Reading : rows::Sequence {
   uint32_t head_begin, head_end;
   uint32_t window, sinks;           // of these heads
   const kernels::QueryView* views;  // what each query sees
+  const float* key_shifts;          // as in kernels::ScoreTransform
   bool excerpt = false;             // true if it has only some blocks of the caller's sequence
 
   bool masked() const { return views[0].mask != nullptr; }
   uint64_t mask_begin() const { return views[0].mask_begin; }  // the same for all its queries
+};
+
+// Arrays that live as long as this object.
+class Arrays {
+ public:
+  // Returns zeros.
+  template <class T>
+  std::span<T> make(size_t count) {
+    T* const array = std::pmr::polymorphic_allocator<T>(&memory_).allocate(count);
+    std::uninitialized_value_construct_n(array, count);
+    return {array, count};
+  }
+
+ private:
+  std::pmr::monotonic_buffer_resource memory_;
 };
 
 // Some queries of one reading, for some of its KV heads. The kernels compute for such chunks.
@@ -68,7 +86,7 @@ class Readings {
 
  private:
   size_t runs_;                            // of KV heads
-  std::vector<uint64_t> words_;            // of the masks that were made here
+  Arrays arrays_;                          // masks that were made here, and positions of trees
   std::vector<kernels::QueryView> views_;  // of all readings
   std::vector<Reading> all_;
 };

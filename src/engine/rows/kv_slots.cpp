@@ -128,7 +128,7 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
   const kernels::KvView view = check_view(kv);
   check_rows_apart(kv);
   // Block ids before the first written position are not checked: a window of 1 skips them.
-  const Sequences sequences(kv, view, given, 1, 0);
+  const Sequences sequences(kv, view, given, 1, 0, false);
   const BatchRows& batch = sequences.rows();
   const BatchTensor keys = check_rows(k, batch, kv.kv_heads, kv.key_dim, "k");
   const BatchTensor values = check_values(v, batch, kv.kv_heads, kv.value_dim, kv.v == nullptr);

@@ -57,7 +57,7 @@ void check_lists(const pkv_kv_sequences& given) {
 }  // namespace
 
 Sequences::Sequences(const pkv_kv_view& kv, const kernels::KvView& view,
-                     const pkv_kv_sequences& given, uint32_t window, uint32_t sinks)
+                     const pkv_kv_sequences& given, uint32_t window, uint32_t sinks, bool masked)
     : rows_(given.first_rows) {
   check_lists(given);
   for (uint64_t i = 0; i < given.count; i++) {
@@ -75,8 +75,8 @@ Sequences::Sequences(const pkv_kv_view& kv, const kernels::KvView& view,
     }
     // The first position in the window of the query that sees the furthest back.
     const uint64_t visible = lowest_position(sequence) + 1;
-    const uint64_t first =
-        window == 0 || visible < window ? 0 : std::min(visible - window, length - 1);
+    uint64_t first = window == 0 || visible < window ? 0 : std::min(visible - window, length - 1);
+    if (masked) first = std::min(first, sequence.start());
     check_table(kv, table, given.block_table_stride, first, length, i);
     if (first > 0)
       check_table(kv, table, given.block_table_stride, 0, std::min<uint64_t>(sinks, first), i);

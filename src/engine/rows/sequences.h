@@ -13,10 +13,11 @@ namespace pkv::rows {
 class Sequences {
  public:
   // `view` is the result of check_view() for `kv`. The object refers to the lists of `given`. With
-  // `window` and `sinks`, it does not check the ids of blocks that are not seen. Throws
-  // INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW and bad_alloc.
+  // `window` and `sinks`, it does not check the ids of blocks that are not seen; those of the last
+  // `queries` positions are, if a mask decides which of them are seen. Throws INVALID_ARGUMENT,
+  // OUT_OF_RANGE, OVERFLOW and bad_alloc.
   Sequences(const pkv_kv_view& kv, const kernels::KvView& view, const pkv_kv_sequences& given,
-            uint32_t window, uint32_t sinks);
+            uint32_t window, uint32_t sinks, bool masked);
 
   // The sequences that have queries.
   std::span<const Sequence> list() const { return list_; }

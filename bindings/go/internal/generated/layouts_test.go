@@ -34,7 +34,7 @@ var layouts = []struct {
 	{reflect.TypeOf(KVView{}), []uintptr{128, 0, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64,
 		72, 80, 88, 96, 104, 108, 112, 120}},
 	{reflect.TypeOf(KVSequences{}), []uintptr{64, 0, 4, 8, 16, 24, 32, 40, 48, 56}},
-	{reflect.TypeOf(Mask{}), []uintptr{48, 0, 4, 8, 16, 24, 32, 40}},
+	{reflect.TypeOf(Mask{}), []uintptr{56, 0, 4, 8, 16, 24, 32, 40, 48}},
 	{reflect.TypeOf(ChosenBlocks{}), []uintptr{48, 0, 4, 8, 12, 16, 20, 24, 32, 40}},
 	{reflect.TypeOf(BlockMass{}), []uintptr{24, 0, 4, 8, 16}},
 	{reflect.TypeOf(AttentionParams{}), []uintptr{88, 0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,

@@ -218,12 +218,12 @@ type KVSequences struct {
 }
 
 type Mask struct {
-	StructSize             uint32
-	Kind                   int32
-	Data                   unsafe.Pointer
-	RowStride, BatchStride int64
-	Columns                uint64
-	FirstPositions         *int64
+	StructSize                uint32
+	Kind                      int32
+	Data                      unsafe.Pointer
+	RowStride, BatchStride    int64
+	Columns                   uint64
+	FirstPositions, Positions *int64
 }
 
 type ChosenBlocks struct {

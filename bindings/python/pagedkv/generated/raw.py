@@ -293,12 +293,15 @@ class MaskKind(enum.IntEnum):
     BITS = 1
     """uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word
     j / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
-    mask.
+    mask. With a window or slopes, `positions` must be set.
     """
     PARENTS = 2
     """int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
     among the new tokens of its session, which must be lower than its own, or -1 for none. It sees
-    itself, its ancestors and, as without a mask, the tokens from before the step.
+    itself, its ancestors and, as without a mask, the tokens from before the step. Windows, sinks
+    and slopes are those of its own text: its position is the number of tokens before the step plus
+    its depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as
+    a chunk of a prompt beside trees, costs as much as without a mask.
     """
     BYTES = 3
     """uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
@@ -567,7 +570,7 @@ class KVSequences(ctypes.Structure):
 
 class Mask(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("kind", _int), ("data", _p), ("row_stride", _i64),
-        ("batch_stride", _i64), ("columns", _u64), ("first_positions", _p)]
+        ("batch_stride", _i64), ("columns", _u64), ("first_positions", _p), ("positions", _p)]
 
 
 class ChosenBlocks(ctypes.Structure):

@@ -40,9 +40,11 @@ pub enum Mask<'a> {
         words: &'a [u64],
         /// Words per row.
         words_per_row: usize,
+        /// `[rows]`: the position of each token in its text; needed with a window or slopes.
+        positions: Option<&'a [i64]>,
     },
     /// A tree of new tokens: the parent of each, its index among the new tokens of its session, or
-    /// -1. A token sees itself and its ancestors.
+    /// -1. A token sees itself and its ancestors; windows, sinks and slopes count from its depth.
     Parents(&'a [i32]),
     /// A byte for each query and position.
     Bytes(ByteMask<'a>),
@@ -52,10 +54,11 @@ impl Mask<'_> {
     /// Returns the struct of C after checking the lengths.
     fn raw(&self, batch: &BatchRows<'_>, rows: usize) -> Result<sys::pkv_mask> {
         Ok(match *self {
-            Self::Bits { words, words_per_row } => sys::pkv_mask {
+            Self::Bits { words, words_per_row, positions } => sys::pkv_mask {
                 kind: sys::pkv_mask_kind::BITS,
                 data: array("mask [rows][words]", Some(words), &[rows, words_per_row])?.cast(),
                 row_stride: stride(words_per_row),
+                positions: array("positions [rows]", positions, &[rows])?,
                 ..Default::default()
             },
             Self::Parents(parents) => sys::pkv_mask {

@@ -256,9 +256,11 @@ fn mask_of(mask: Mask<'_>) -> sys::pkv_mask {
 #[test]
 fn of_masks() {
     let (words, parents, bytes, firsts) = ([5; 6], [-1, -1, 0], [1; 60], [7, -8]);
-    let raw = mask_of(Mask::Bits { words: &words, words_per_row: 2 });
+    let positions = [8, 9, 8];
+    let bits = Mask::Bits { words: &words, words_per_row: 2, positions: Some(&positions) };
+    let raw = mask_of(bits);
     assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::BITS, 2));
-    assert_eq!(raw.data, words.as_ptr().cast());
+    assert_eq!((raw.data, raw.positions), (words.as_ptr().cast(), positions.as_ptr()));
 
     let raw = mask_of(Mask::Parents(&parents));
     assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::PARENTS, 0));
@@ -275,12 +277,13 @@ fn of_masks() {
     check(
         &raw,
         "kind: BYTES, data: 0x_, row_stride: 12, batch_stride: 25, columns: 11, \
-         first_positions: 0x_",
+         first_positions: 0x_, positions: 0x0",
     );
     assert_eq!((raw.data, raw.first_positions), (bytes.as_ptr().cast(), firsts.as_ptr()));
 
     for wrong in [
-        Mask::Bits { words: &words[1..], words_per_row: 2 },
+        Mask::Bits { words: &words[1..], words_per_row: 2, positions: None },
+        Mask::Bits { words: &words, words_per_row: 2, positions: Some(&positions[1..]) },
         Mask::Parents(&parents[1..]),
         Mask::Bytes(ByteMask { data: &bytes[..47], ..shown }),
         Mask::Bytes(ByteMask { columns: 24, ..shown }),

@@ -112,9 +112,9 @@ fn rows_of_another_shape_are_refused() {
     assert!(batch.attend(0, &[0f32; 4 * DIM], &mut [0f32; 3 * DIM]).is_err());
     let slopes = AttentionParams::new().alibi_slopes(&[1.0]);
     assert!(batch.attend_with(0, &slopes, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
-    let masked = AttentionParams::new().mask(Mask::Bits { words: &[1], words_per_row: 1 });
-    assert!(batch.attend_with(0, &masked, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
     let params = AttentionParams::new();
+    let masked = params.mask(Mask::Bits { words: &[1], words_per_row: 1, positions: None });
+    assert!(batch.attend_with(0, &masked, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
     assert!(batch
         .attend_with(0, &params, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], Some(&mut [0.0; 3]))
         .is_err());
@@ -188,14 +188,13 @@ fn attention_says_how_much_it_saw_and_states_merge() {
     batch.write(0, &[0f32; DIM], &[5f32; DIM]).unwrap();
     let (mut out, mut lse) = ([0f32; 2 * DIM], [0f32; 2]);
     // Queries are zeros, so all scores are 0 and outputs are means.
-    batch
-        .attend_with(0, &AttentionParams::new(), &[0f32; 2 * DIM], &mut out, Some(&mut lse))
-        .unwrap();
+    let params = AttentionParams::new();
+    batch.attend_with(0, &params, &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
     assert!((lse[0] - 4f32.ln()).abs() < 1e-6 && (out[0] - 2.0).abs() < 1e-6);
     let window = AttentionParams::new().window(2);
     batch.attend_with(0, &window, &[0f32; 2 * DIM], &mut out, None).unwrap();
     assert!((out[0] - 3.0).abs() < 1e-6);
-    let masked = AttentionParams::new().mask(Mask::Bits { words: &[0], words_per_row: 1 });
+    let masked = params.mask(Mask::Bits { words: &[0], words_per_row: 1, positions: None });
     batch.attend_with(0, &masked, &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
     assert!((out[0] - 1.0).abs() < 1e-6);
 

@@ -48,8 +48,8 @@ layout! {
         latent 108, key_rotation 112, value_rotation 120;
     pkv_kv_sequences 64 8: struct_size 0, query_heads 4, count 8, query_lengths 16, kv_lengths 24,
         block_tables 32, block_table_stride 40, first_rows 48, query_positions 56;
-    pkv_mask 48 8: struct_size 0, kind 4, data 8, row_stride 16, batch_stride 24, columns 32,
-        first_positions 40;
+    pkv_mask 56 8: struct_size 0, kind 4, data 8, row_stride 16, batch_stride 24, columns 32,
+        first_positions 40, positions 48;
     pkv_chosen_blocks 48 8: struct_size 0, top_blocks 4, first_blocks 8, last_blocks 12,
         queries_together 16, reserved 20, lists 24, list_blocks 32, chosen 40;
     pkv_block_mass 24 8: struct_size 0, queries 4, masses 8, blocks 16;

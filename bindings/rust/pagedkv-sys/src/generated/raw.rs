@@ -288,12 +288,15 @@ c_enum! {
     pkv_mask_kind {
         /// uint64_t \[rows\]\[row_stride\]: a row sees new token j of its own session if bit j % 64
         /// of word j / 64 is set, unless the window hides it. Tokens from before the step are seen
-        /// as without a mask.
+        /// as without a mask. With a window or slopes, `positions` must be set.
         BITS = 1,
         /// int32_t \[rows\]: a tree of speculative tokens. Each new token has the index of its
         /// parent among the new tokens of its session, which must be lower than its own, or -1 for
         /// none. It sees itself, its ancestors and, as without a mask, the tokens from before the
-        /// step.
+        /// step. Windows, sinks and slopes are those of its own text: its position is the number of
+        /// tokens before the step plus its depth, wherever its row is. A session whose new tokens
+        /// are a chain (-1, 0, 1, ...), such as a chunk of a prompt beside trees, costs as much as
+        /// without a mask.
         PARENTS = 2,
         /// uint8_t, one per query and position: 0 hides the position; any other value shows it,
         /// unless the causal rule or the window hides it. The byte of query i of sequence s for
@@ -742,7 +745,7 @@ c_struct! {
 c_struct! {
     pkv_mask {
         struct_size: u32, kind: pkv_mask_kind, data: *const c_void, row_stride: i64,
-        batch_stride: i64, columns: u64, first_positions: *const i64,
+        batch_stride: i64, columns: u64, first_positions: *const i64, positions: *const i64,
     }
 }
 
