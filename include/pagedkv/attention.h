@@ -206,7 +206,7 @@ typedef struct pkv_attention_params {
  *                        batch.
  * @param[in]  params     The kind of attention. NULL: defaults.
  * @param[in]  q          Queries, [sum of query_lengths][query_heads][key_dim].
- * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim].
+ * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim]. May overlap q.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top_blocks),
  * OVERFLOW, OUT_OF_MEMORY. Since 1.0.

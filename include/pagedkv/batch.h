@@ -126,7 +126,7 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param      layer   The layer of the model, already written in this step.
  * @param[in]  params  The kind of attention. NULL: defaults.
  * @param[in]  q       Queries, [rows][query_heads][key_dim].
- * @param[out] out     Results, [rows][query_heads][value_dim]. May not overlap q.
+ * @param[out] out     Results, [rows][query_heads][value_dim]. May overlap q.
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
  * group's, or a block list), UNSUPPORTED (NONE; chosen_blocks or block_mass with CONTIGUOUS),

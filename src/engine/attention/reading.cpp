@@ -190,6 +190,40 @@ kernels::QueryView view_of(const Reading& reading, const SequenceMask& mask, uin
   return view;
 }
 
+// Returns whether a result could be written over queries that are still to be read. Results that
+// lie just where their queries do are not: a task reads its queries before it writes their results.
+// But the mass of blocks is computed last.
+bool overwrites_queries(const AttendCall& call) {
+  const uint32_t heads = call.shape.query_heads, key_dim = call.shape.key_dim,
+                 value_dim = call.shape.value_dim;
+  const auto [q_begin, q_end] = rows::extent_of(call.q, call.rows, heads, key_dim);
+  const auto [out_begin, out_end] = rows::extent_of(call.out, call.rows, heads, value_dim);
+  if (q_end <= out_begin || out_end <= q_begin) return false;
+  const kernels::RowsView &q = call.q.view, &out = call.out.view;
+  const bool in_place = q.data == out.data && q.dtype == out.dtype && key_dim == value_dim &&
+                        q.row_stride == out.row_stride && q.head_stride == out.head_stride &&
+                        call.q.batch_stride == call.out.batch_stride;
+  return !in_place || call.params.block_mass != nullptr;
+}
+
+// Returns a dense copy of the queries of a sequence.
+kernels::RowsView copied_queries(const AttendCall& call, const rows::Sequence& sequence,
+                                 Arrays& arrays) {
+  const uint32_t heads = call.shape.query_heads, dim = call.shape.key_dim;
+  const kernels::RowsView from = rows::rows_at(call.q.view, call.q.begin(call.rows, sequence));
+  const size_t element = kernels::dtype_bytes(from.dtype), bytes = dim * element;
+  const std::span<unsigned char> copy =
+      arrays.make<unsigned char>(sequence.queries * size_t{heads} * bytes);
+  for (size_t row = 0; row < sequence.queries; row++)
+    for (uint32_t head = 0; head < heads; head++)
+      std::memcpy(&copy[(row * heads + head) * bytes],
+                  from.data + (row * static_cast<size_t>(from.row_stride) +
+                               head * static_cast<size_t>(from.head_stride)) *
+                                  element,
+                  bytes);
+  return {copy.data(), from.dtype, int64_t{heads} * dim, dim};
+}
+
 // Returns how far the positions of new tokens are from where their rows are, for whole tiles.
 const float* shifts_of(const rows::Sequence& sequence, const int64_t* positions, Arrays& arrays) {
   const uint64_t begin = sequence.start() / kernels::tile_tokens * kernels::tile_tokens;
@@ -218,9 +252,12 @@ Readings::Readings(Workers& workers, const AttendCall& call) : runs_(0) {
   for (const rows::Sequence& sequence : call.sequences) queries += sequence.queries;
   views_.reserve(queries * runs_);  // readings point into it
   all_.reserve(call.sequences.size() * runs_);
+  const bool copies = overwrites_queries(call);
   for (size_t s = 0; s < call.sequences.size(); s++) {
     rows::Sequence sequence = call.sequences[s];
-    const kernels::RowsView q = rows::rows_at(call.q.view, call.q.begin(call.rows, sequence));
+    const kernels::RowsView q = copies
+                                    ? copied_queries(call, sequence, arrays_)
+                                    : rows::rows_at(call.q.view, call.q.begin(call.rows, sequence));
     const float* shifts = nullptr;
     if (masks[s].positions != nullptr) {
       sequence.positions = masks[s].positions;

@@ -122,6 +122,18 @@ BatchTensor check_values(const pkv_tensor* tensor, const BatchRows& rows, uint32
   return {};
 }
 
+std::pair<uintptr_t, uintptr_t> extent_of(const BatchTensor& tensor, const BatchRows& rows,
+                                          uint32_t heads, uint32_t dim) {
+  const kernels::RowsView& view = tensor.view;
+  const auto begin = reinterpret_cast<uintptr_t>(view.data);
+  const bool padded = tensor.batch_stride != 0;
+  if (rows.rows() == 0) return {begin, begin};
+  const uint64_t last = (padded ? (rows.sequences() - 1) * tensor.batch_stride : 0) +
+                        (rows.reach(padded) - 1) * static_cast<uint64_t>(view.row_stride) +
+                        (heads - 1) * static_cast<uint64_t>(view.head_stride);
+  return {begin, begin + (last + dim) * kernels::dtype_bytes(view.dtype)};
+}
+
 void BatchRows::check_apart(const char* name) const {
   if (meeting_ != 0)
     fail(PKV_INVALID_ARGUMENT,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 
 #include "base/parallel.h"
 #include "engine/memory/layout.h"
@@ -84,6 +85,10 @@ BatchTensor check_rows(const pkv_tensor* tensor, const BatchRows& rows, uint32_t
                        uint32_t dim, const char* name);
 BatchTensor check_values(const pkv_tensor* tensor, const BatchRows& rows, uint32_t heads,
                          uint32_t dim, bool latent);
+
+// Returns the addresses between which all rows of a tensor lie.
+std::pair<uintptr_t, uintptr_t> extent_of(const BatchTensor& tensor, const BatchRows& rows,
+                                          uint32_t heads, uint32_t dim);
 
 // Returns a view of the rows from an element on.
 kernels::RowsView rows_at(const kernels::RowsView& rows, uint64_t element);
