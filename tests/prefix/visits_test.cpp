@@ -314,6 +314,85 @@ INSTANTIATE_TEST_SUITE_P(Groups, Visits,
                          testing::Values(Groups::full, Groups::window, Groups::shared_memory),
                          name_of);
 
+// ---- Texts that cannot be published -------------------------------------------------------------
+
+// Computes tokens of a session.
+void compute(pkv_cache cache, pkv_session session, const Text& tokens) {
+  cache_test::Batch batch =
+      cache_test::begin(cache, {session}, {static_cast<uint32_t>(tokens.size())});
+  cache_test::commit(batch, tokens);
+}
+
+Text unknown(size_t blocks) { return Text(blocks * block_size, PKV_NO_TOKEN); }
+
+// A session of `blocks` blocks of which nothing, or next to nothing, can be published.
+struct Unpublished {
+  const char* name;
+  Session (*make)(const World& world, size_t blocks);
+};
+
+const Unpublished unpublished[] = {
+    {"an unknown id in the first block",
+     [](const World& world, size_t blocks) {
+       Session session = world.open("a new salt");
+       Text tokens = text(1, blocks);
+       tokens[0] = PKV_NO_TOKEN;
+       compute(world.cache, session, tokens);
+       return session;
+     }},
+    {"ids set late, after another session's",
+     [](const World& world, size_t blocks) {
+       Session first = world.open("a new salt");
+       compute(world.cache, first, unknown(blocks));
+       Session session = cache_test::fork(first);
+       for (int32_t i = 0; const pkv_session each : {pkv_session(first), pkv_session(session)}) {
+         const Text ids = text(++i, blocks);
+         CHECK(pkv_session_set_tokens(each, 0, ids.size(), ids.data()));
+       }
+       return session;
+     }},
+    {"no room in the quota",
+     [](const World& world, size_t blocks) {
+       Session session = world.open("a full salt");
+       CHECK(pkv_prefix_set_quota(world.cache, "a full salt", 11, 1));
+       compute(world.cache, session, text(1, blocks));
+       return session;
+     }},
+};
+
+TEST(VisitsTest, OfAStepDoNotGrowWithATextThatCannotBePublished) {
+  for (const auto& [name, make] : unpublished) {
+    std::vector<uint64_t> costs;
+    for (const size_t blocks : {size_t{50}, size_t{800}}) {
+      const World world(Groups::full, 300);
+      const Session session = make(world, blocks);
+      compute(world.cache, session, text(2, 1));  // its list of tokens gets longer
+      costs.push_back(count([&] { compute(world.cache, session, text(3, 1)); }));
+      CHECK(pkv_cache_validate(world.cache));
+    }
+    std::printf("%-38s %8llu %8llu\n", name, (unsigned long long)costs[0],
+                (unsigned long long)costs[1]);
+    EXPECT_LT(costs[1], 2 * costs[0]) << name;
+  }
+}
+
+TEST(VisitsTest, AQuotaMakesNoRoomForWhatCannotBeStored) {
+  const World world(Groups::full, 100);
+  const std::string salt = "a new salt";
+  const Session session = unpublished[1].make(world, 10);
+  const Text cached = text(7, 10);
+  {
+    const Session ended = world.open(salt);
+    replay::run(world.cache, ended, cached);
+  }
+  CHECK(pkv_prefix_set_quota(world.cache, salt.data(), salt.size(), 20));
+  compute(world.cache, session, text(3, 1));
+  uint64_t found = 0;
+  CHECK(pkv_prefix_probe(world.cache, salt.data(), salt.size(), cached.size(), cached.data(),
+                         &found));
+  EXPECT_EQ(cached.size(), found);
+}
+
 TEST(VisitsTest, AreCountedForEveryFunctionOfTheIndex) {
   std::set<std::string> named;
   for (const Row& row : rows) named.insert(row.name);

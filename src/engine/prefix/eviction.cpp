@@ -103,6 +103,10 @@ uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
   return std::min(wanted, space.quota - std::min<uint64_t>(space.quota, cached));
 }
 
+bool Eviction::may_have_room_in_quota(Space& space) const noexcept {
+  return space.quota == 0 || space.figures.cached < space.quota || space.own.victim() != nullptr;
+}
+
 void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
   Space& space = data_.spaces.at(salt);
   const uint64_t quota = blocks.value_or(data_.spaces.default_quota());

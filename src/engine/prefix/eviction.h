@@ -21,6 +21,8 @@ class Eviction {
   // Evicts unused blocks of a space, least recently used first, to fit `wanted` blocks into its
   // quota. Returns how many of them fit.
   uint64_t make_room_in_quota(Space& space, uint64_t wanted) noexcept;
+  // Returns false if that certainly has no room for one block.
+  bool may_have_room_in_quota(Space& space) const noexcept;
   // Drops the path from a node up to `above`, as far as it is unused and no other path shares
   // it.
   void withdraw(Node& node, const Node& above) noexcept;

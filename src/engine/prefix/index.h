@@ -100,9 +100,10 @@ class Index {
   // Returns how many blocks a match would find. Changes nothing.
   uint32_t cached(std::string_view salt, Tokens text) const;
 
-  // Caches the blocks of a text beyond the hold. If another session has cached the same text, the
-  // tables take over its blocks. wait: if false, does nothing while another thread has the lock.
-  // What cannot be stored for lack of memory is stored by a later call.
+  // Caches the blocks of a text beyond the hold, up to the first token whose id is unknown. If
+  // another session has cached the same text, the tables take over its blocks. wait: if false, does
+  // nothing while another thread has the lock. What cannot be stored now is stored by a later call;
+  // a call that can store nothing costs little, however long the text is.
   void publish(Hold& hold, Tokens text, memory::Tables tables, bool wait) noexcept;
 
   // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are

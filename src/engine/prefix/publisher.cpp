@@ -1,24 +1,32 @@
 #include "engine/prefix/publisher.h"
 
+#include <algorithm>
 #include <new>
 
 namespace pkv::prefix {
 
+namespace {
+
+// A text is stored in pieces of at most this many blocks, so that a quota that has room for less
+// does not cost a look at all of it.
+constexpr size_t blocks_per_piece = 256;
+
+}  // namespace
+
 void Publisher::publish(Use& use, Tokens text, memory::Tables tables) {
   const uint32_t block_size = data_.block_size();
   const size_t whole = text.size() / block_size;
+  if (whole <= use.depth) return;
+  const bool decoded = whole == use.depth + size_t{1};
   uses_.review_some(whole - use.depth);
   while (use.depth < whole) {
     const Tokens rest =
         text.subspan(size_t{use.depth} * block_size, (whole - use.depth) * block_size);
     const Tree::Found found = data_.tree.find(*use.node, rest);
-    if (found.whole > 0) {
+    if (found.whole > 0)
       take_over(use, uses_.split(*found.node, found.inside), tables);
-    } else {
-      const uint64_t room = eviction_.make_room_in_quota(*use.space, whole - use.depth);
-      if (room == 0) return;
-      store(use, rest.first(room * block_size), tables);
-    }
+    else if (!store(use, rest, decoded, tables))
+      return;
   }
 }
 
@@ -49,75 +57,103 @@ void Publisher::take_over(Use& use, Node& end, memory::Tables tables) noexcept {
   }
 }
 
-// Stores new blocks in runs of the same history.
-void Publisher::store(Use& use, Tokens text, memory::Tables tables) {
+// Stores some new blocks from the end of the use on. Returns false if none can be stored.
+// decoded: no other block came with it, as while a text is generated.
+bool Publisher::store(Use& use, Tokens text, bool decoded, memory::Tables tables) {
+  const size_t groups = data_.groups.size();
+  if (!eviction_.may_have_room_in_quota(*use.space)) return false;
+  blocks_.reserve(std::min(text.size() / data_.block_size(), blocks_per_piece) * groups);
+  retain_first(use, text, tables);
+  const size_t retained = blocks_.size() / groups;
+  if (retained == 0) return false;
+  // The quota makes room only for what can be stored.
+  const uint64_t room = eviction_.make_room_in_quota(*use.space, retained);
+  release_from(room);
+  if (room == 0) return false;
+  store_retained(use, text.first(room * data_.block_size()), decoded);
+  return true;
+}
+
+// Stores the blocks of blocks_ in runs of the same history. Throws bad_alloc; then it has released
+// what is not stored.
+void Publisher::store_retained(Use& use, Tokens text, bool decoded) {
   const uint32_t block_size = data_.block_size();
-  const size_t count = text.size() / block_size;
-  hashes_.resize(count);
-  histories_.assign(count, {});
-  const Node& end = *use.node;
-  data_.hasher.blocks(text, end.parent != nullptr ? end.hashes.back() : use.space->hash, hashes_);
-  data_.policy->inserted(hashes_, histories_);
-  for (size_t first = 0, last = 0; first < count; first = last) {
-    while (last < count && histories_[last] == histories_[first]) last++;
-    uses_.reserve_node(*use.space);
-    store_run(use,
-              {text.subspan(first * block_size, (last - first) * block_size),
-               {},
-               std::span(hashes_).subspan(first, last - first),
-               histories_[first]},
-              tables);
+  const size_t groups = data_.groups.size(), count = text.size() / block_size;
+  size_t first = 0;
+  try {
+    hashes_.resize(count);
+    histories_.assign(count, {});
+    const Node& end = *use.node;
+    data_.hasher.blocks(text, end.parent != nullptr ? end.hashes.back() : use.space->hash, hashes_);
+    data_.policy->inserted(hashes_, histories_);
+    for (size_t last = 0; first < count; first = last) {
+      while (last < count && histories_[last] == histories_[first]) last++;
+      uses_.reserve_node(*use.space);
+      store_run(use,
+                {text.subspan(first * block_size, (last - first) * block_size),
+                 std::span(blocks_).subspan(first * groups, (last - first) * groups),
+                 std::span(hashes_).subspan(first, last - first), histories_[first]},
+                decoded);
+    }
+  } catch (...) {
+    release_from(first);
+    throw;
   }
 }
 
-void Publisher::store_run(Use& use, Tree::NewBlocks run, memory::Tables tables) {
-  const size_t groups = data_.groups.size();
+void Publisher::store_run(Use& use, const Tree::NewBlocks& run, bool decoded) {
   const uint32_t from = use.depth;
-  blocks_.assign(run.hashes.size() * groups, memory::no_block);
-  run.blocks = blocks_;
   Node& node = *use.node;
-  try {
-    retain_run(use, tables);
-    // A node that only this use ever had is extended; any other node gets a child. So does one of a
-    // higher retention, which a hint gave to the blocks that were there.
-    if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 &&
-        node.retention == 0 && node.history == run.history) {
-      data_.tree.extend(node, run);
-      use.depth = node.end();
-    } else {
-      Node& child = data_.tree.add_child(node, run);
-      data_.count_node(*use.space);
-      child.users = 1;  // the use moves down to it: the path above stays in use
-      use.node = &child;
-      use.depth = child.end();
-    }
-  } catch (...) {
-    for (size_t i = 0; i < blocks_.size(); i++)
-      if (blocks_[i] != memory::no_block) data_.groups[i % groups]->pool.release(blocks_[i]);
-    throw;
+  // A node that only this use ever had is extended; any other node gets a child. So does one of a
+  // higher retention, which a hint gave to the blocks that were there.
+  if (node.parent != nullptr && node.children.empty() && node.users == 1 && node.matches == 0 &&
+      node.retention == 0 && node.history == run.history) {
+    data_.tree.extend(node, run);
+    use.depth = node.end();
+  } else {
+    Node& child = data_.tree.add_child(node, run);
+    data_.count_node(*use.space);
+    child.users = 1;  // the use moves down to it: the path above stays in use
+    use.node = &child;
+    use.depth = child.end();
   }
   data_.spaces.count(*use.space, &Figures::published, run.hashes.size());
   data_.spaces.count(*use.space, &Figures::cached, run.hashes.size());
   Node& stored = *use.node;
   for (uint32_t position = from; position < stored.end(); position++)
-    for (size_t g = 0; g < groups; g++)
+    for (size_t g = 0; g < data_.groups.size(); g++)
       if (const memory::Block block = stored.blocks_at(position)[g]; block != memory::no_block)
-        data_.blocks.add(g, block, stored, position, run.hashes.size() == 1);
+        data_.blocks.add(g, block, stored, position, decoded);
   data_.blocks.extended(stored, from);
   data_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVENT_EVICTED);
 }
 
-// Fills blocks_ with the blocks of the tables beyond the use, and retains each. Throws bad_alloc if
-// one cannot be stored now; blocks_ then has those that were retained.
-void Publisher::retain_run(Use& use, memory::Tables tables) {
-  uint32_t position = use.depth;
-  for (auto to = blocks_.begin(); to != blocks_.end(); position++)
-    for (size_t g = 0; g < tables.size(); g++, to++) {
-      const memory::Block block = tables[g]->blocks()[position];
+// Fills blocks_ with the blocks of the tables beyond the use, and retains each, up to the first
+// that cannot be stored now, because its ids are unknown or the index cannot have its blocks.
+void Publisher::retain_first(const Use& use, Tokens text, memory::Tables tables) noexcept {
+  const uint32_t block_size = data_.block_size();
+  const size_t groups = data_.groups.size(),
+               most = std::min(text.size() / block_size, blocks_per_piece);
+  blocks_.clear();
+  for (size_t i = 0; i < most; i++) {
+    const Tokens tokens = text.subspan(i * block_size, block_size);
+    if (known_prefix_length(tokens) < block_size) return;
+    blocks_.resize((i + 1) * groups, memory::no_block);
+    for (size_t g = 0; g < groups; g++) {
+      const memory::Block block = tables[g]->blocks()[use.depth + i];
       if (block == memory::no_block) continue;
-      if (!retain(g, block)) throw std::bad_alloc();
-      *to = block;
+      if (!retain(g, block)) return release_from(i);
+      blocks_[i * groups + g] = block;
     }
+  }
+}
+
+// Releases what blocks_ has from a position of it on.
+void Publisher::release_from(size_t position) noexcept {
+  const size_t groups = data_.groups.size();
+  for (size_t i = position * groups; i < blocks_.size(); i++)
+    if (blocks_[i] != memory::no_block) data_.groups[i % groups]->pool.release(blocks_[i]);
+  blocks_.resize(position * groups);
 }
 
 // Takes a reference to a block that the index does not have yet. It may have it under another text:

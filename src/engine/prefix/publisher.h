@@ -22,16 +22,18 @@ class Publisher {
 
  private:
   void take_over(Use& use, Node& end, memory::Tables tables) noexcept;
-  void store(Use& use, Tokens text, memory::Tables tables);
-  void store_run(Use& use, Tree::NewBlocks run, memory::Tables tables);
-  void retain_run(Use& use, memory::Tables tables);
+  bool store(Use& use, Tokens text, bool decoded, memory::Tables tables);
+  void store_retained(Use& use, Tokens text, bool decoded);
+  void store_run(Use& use, const Tree::NewBlocks& run, bool decoded);
+  void retain_first(const Use& use, Tokens text, memory::Tables tables) noexcept;
+  void release_from(size_t position) noexcept;
   bool retain(size_t group, memory::Block block) noexcept;
 
   IndexData& data_;
   Uses& uses_;
   Eviction& eviction_;
 
-  // The run that is being stored. These are members so that their memory is reused.
+  // The blocks that are being stored. These are members so that their memory is reused.
   std::pmr::vector<memory::Block> blocks_;
   std::pmr::vector<BlockHash> hashes_;
   std::pmr::vector<History> histories_;

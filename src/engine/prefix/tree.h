@@ -10,6 +10,9 @@
 // longest common beginning is a neighbour of the place where a text would stand.
 #pragma once
 
+#include <pagedkv/session.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <memory_resource>
 #include <set>
@@ -24,6 +27,14 @@ namespace pkv::prefix {
 struct Node;
 
 using Tokens = std::span<const int32_t>;
+
+// Returns how many tokens come before the first PKV_NO_TOKEN. Usually that is all of them, so the
+// function counts unknown ones first: the compiler vectorises a count, but not a search.
+inline size_t known_prefix_length(Tokens tokens) {
+  if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
+  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) -
+                             tokens.begin());
+}
 
 // Orders nodes by the tokens of their first blocks.
 struct ByFirstBlock {

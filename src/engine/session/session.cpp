@@ -10,18 +10,6 @@
 
 namespace pkv {
 
-namespace {
-
-// Returns how many tokens come before the first PKV_NO_TOKEN. Usually that is all of them, so the
-// function counts unknown ones first: the compiler vectorises a count, but not a search.
-size_t known_prefix_length(prefix::Tokens tokens) {
-  if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
-  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) -
-                             tokens.begin());
-}
-
-}  // namespace
-
 Session::Session(Content content, const Attributes& attributes)
     : content_(std::move(content)),
       remembered_tokens_(&cache().memory()),
@@ -149,7 +137,7 @@ void Session::drop_remembered() noexcept {
   if (from == prefix::Use::no_block) return;
   const size_t block_size = cache().config().block_size;
   const prefix::Tokens remembered(remembered_tokens_);
-  const size_t known = known_prefix_length(remembered) / block_size * block_size;
+  const size_t known = prefix::known_prefix_length(remembered) / block_size * block_size;
   try {
     cache().prefix()->drop(content_.hold().salt(), remembered.first(known), from);
   } catch (const std::bad_alloc&) {
@@ -192,7 +180,7 @@ void Session::resume() {
 // Takes over what the prefix index has of the remembered tokens, and blocks for the others.
 void Session::take_back() {
   const prefix::Tokens remembered(remembered_tokens_);
-  const size_t known = known_prefix_length(remembered);
+  const size_t known = prefix::known_prefix_length(remembered);
   const uint64_t matched = take_prefix(remembered.first(known));
   std::vector<uint64_t> totals;
   for (const auto& group : cache().groups()) {
@@ -293,7 +281,7 @@ uint64_t Session::match_prefix(prefix::Tokens text) {
            "match_prefix: the session is not empty: it has or remembers %llu tokens and holds %zu "
            "blocks",
            llu(total()), blocks);
-  const size_t known = known_prefix_length(text);
+  const size_t known = prefix::known_prefix_length(text);
   if (known < text.size())
     fail(entry_details(PKV_INVALID_ARGUMENT, known), "match_prefix: token %zu is PKV_NO_TOKEN",
          known);
@@ -322,12 +310,11 @@ void Session::publish(bool wait) noexcept {
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!publishes() || length() < from + block_size) return;
   const prefix::Tokens tokens = content_.tokens();
-  uint64_t known = std::min<uint64_t>(from + known_prefix_length(tokens.subspan(from)),
-                                      content_.forgotten_from());
-  for (const auto& table : content_.tables())
-    known = std::min(known, table->length_to_share(length()));
-  if (known >= from + block_size)
-    cache().prefix()->publish(content_.hold(), tokens.first(known), content_.tables(), wait);
+  if (prefix::known_prefix_length(tokens.subspan(from, block_size)) < block_size) return;
+  uint64_t end = std::min(length(), content_.forgotten_from());
+  for (const auto& table : content_.tables()) end = std::min(end, table->length_to_share(length()));
+  if (end >= from + block_size)
+    cache().prefix()->publish(content_.hold(), tokens.first(end), content_.tables(), wait);
 }
 
 // ---- A step -------------------------------------------------------------------------------------
