@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "../support/hints.h"
+#include "api/boundary.h"
 #include "replay.h"
 
 namespace {
@@ -391,6 +392,27 @@ TEST(VisitsTest, AQuotaMakesNoRoomForWhatCannotBeStored) {
   CHECK(pkv_prefix_probe(world.cache, salt.data(), salt.size(), cached.size(), cached.data(),
                          &found));
   EXPECT_EQ(cached.size(), found);
+}
+
+// ---- Saves --------------------------------------------------------------------------------------
+
+// A save copies the index in pieces, each under the lock.
+TEST(VisitsTest, OfAPieceOfASaveDoNotGrow) {
+  std::vector<uint64_t> highest;
+  for (const int32_t others : {400, 800}) {
+    const World world(Groups::full, others);
+    const Session session = world.open("a long text");
+    replay::run(world.cache, session, text(1, static_cast<size_t>(others)));
+    const pkv::api::CacheLease lease(world.cache);
+    const auto image = lease->prefix()->begin_image();
+    highest.push_back(0);
+    for (bool more = true; more;)
+      highest.back() =
+          std::max(highest.back(), count([&] { more = lease->prefix()->copy_more(*image); }));
+  }
+  std::printf("a piece of a save: %llu, %llu\n", (unsigned long long)highest[0],
+              (unsigned long long)highest[1]);
+  EXPECT_LT(highest[1], 2 * highest[0]);
 }
 
 TEST(VisitsTest, AreCountedForEveryFunctionOfTheIndex) {

@@ -146,7 +146,9 @@ void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_i
   Salts salts(tables.salts);
   std::vector<uint32_t> entry_ends;
   if (saves_index && cache.prefix() != nullptr) {
-    image = cache.prefix()->freeze();
+    image = cache.prefix()->begin_image();
+    while (cache.prefix()->copy_more(*image)) {
+    }
     for (const FrozenSequence& item : items)
       for (size_t g = 0; g < cache.groups().size(); g++)
         image->mark_referenced(g, item.content().table(g).ids());

@@ -184,6 +184,7 @@ void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind wh
 // Takes the last `count` blocks from a candidate; a node that loses all of them is deleted.
 void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
   data_.record_removed(why, node, node.size - count);
+  data_.images.shorten(node, count);
   Space& space = space_of(node);
   const uint32_t shared = node.shared;
   release_last(node, count);

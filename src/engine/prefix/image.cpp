@@ -30,33 +30,109 @@ void Images::mark_gone(size_t group, std::span<const memory::Block> blocks) noex
   for (Image* const image : images_) image->mark_gone(group, blocks);
 }
 
-Image::Image(IndexData& data) : images_(data.images) {
+void Images::split(const Node& upper, const Node& node) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Image* const image : images_) image->split(upper, node);
+}
+
+void Images::shorten(const Node& node, uint32_t count) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Image* const image : images_) image->shorten(node, count);
+}
+
+Image::Image(IndexData& data) : data_(data), images_(data.images) {
   for (const auto& group : data.groups) marks_.emplace_back(group->pool.blocks(), Mark::cached);
-  std::vector<std::pair<const Node*, size_t>> rest;  // with the part above
-  for (const auto& [salt, space] : data.spaces.all()) {
-    for (const Node* child : space.root.children) rest.emplace_back(child, no_parent);
-    while (!rest.empty()) {
-      const auto [node, above] = rest.back();
-      rest.pop_back();
-      const bool in_use = node->users > 0;
-      Part& part = parts.emplace_back();
-      part.parent = above;
-      part.salt = salts.size();
-      part.leaf = node->children.empty();
-      part.last_use = in_use ? data.clock : node->last_use;
-      part.retention = in_use ? std::max(node->base, retention_in_use) : node->base;
-      part.tokens.assign(node->tokens.begin(), node->tokens.end());
-      // Inner blocks are the first to go, and most files are smaller without them.
-      part.blocks.reserve(node->blocks.size());
-      node->for_each_block([&](uint32_t position, size_t g, memory::Block block) {
-        const bool inner = data.blocks.sparse(g) && data.blocks.is_inner(g, *node, position);
-        part.blocks.push_back(inner ? memory::no_block : block);
-      });
-      for (const Node* child : node->children) rest.emplace_back(child, parts.size() - 1);
-    }
-    salts.emplace_back(salt);
-  }
   images_.add(*this);
+}
+
+bool Image::copy_more(uint32_t most) {
+  for (uint32_t copied = 0; copied < most;) {
+    if (next_ == nullptr) {
+      if (!begin_next_salt()) return false;
+      copied++;
+      continue;
+    }
+    const uint32_t blocks = std::min(most - copied, next_->end() - at_);
+    if (blocks > 0) copy(blocks);
+    copied += std::max(blocks, 1u);
+    if (at_ == next_->end()) descend();
+  }
+  return true;
+}
+
+bool Image::begin_next_salt() {
+  const auto& spaces = data_.spaces.all();
+  const auto entry = begun_ ? spaces.upper_bound(std::string_view(salt_)) : spaces.begin();
+  if (entry == spaces.end()) return false;
+  salt_ = entry->first;
+  begun_ = true;
+  const Node& root = entry->second.root;
+  if (root.children.empty()) return true;
+  salts.push_back(salt_);
+  next_ = *root.children.begin();
+  at_ = 0;
+  part_ = no_parent;
+  return true;
+}
+
+// Copies the next blocks of the next node into a part.
+void Image::copy(uint32_t blocks) {
+  const Node& node = *next_;
+  const size_t first = at_ - node.start, block_size = data_.block_size();
+  const bool in_use = node.users > 0;
+  Part part;
+  part.parent = part_ != no_parent || above_.empty() ? part_ : above_.back().part;
+  part.salt = salts.size() - 1;
+  part.last_use = in_use ? data_.clock : node.last_use;
+  part.retention = in_use ? std::max(node.base, retention_in_use) : node.base;
+  const auto tokens = Tokens(node.tokens).subspan(first * block_size, blocks * block_size);
+  part.tokens.assign(tokens.begin(), tokens.end());
+  // Inner blocks are the first to go, and most files are smaller without them.
+  part.blocks.reserve(blocks * node.groups);
+  for (uint32_t position = at_; position < at_ + blocks; position++)
+    for (uint32_t g = 0; g < node.groups; g++) {
+      const bool inner = data_.blocks.sparse(g) && data_.blocks.is_inner(g, node, position);
+      part.blocks.push_back(inner ? memory::no_block : node.blocks_at(position)[g]);
+    }
+  parts.push_back(std::move(part));
+  if (const size_t above = parts.back().parent; above != no_parent) parts[above].leaf = false;
+  part_ = parts.size() - 1;
+  at_ += blocks;
+}
+
+// Goes on after the end of the next node.
+void Image::descend() {
+  if (next_->children.empty()) return leave(*next_);
+  above_.push_back({next_, part_});
+  next_ = *next_->children.begin();
+  at_ = next_->start;
+  part_ = no_parent;
+}
+
+// Goes on with what comes after a node and all below it.
+void Image::leave(const Node& node) noexcept {
+  for (const Node* each = &node; each->parent != nullptr; each = each->parent) {
+    if (!above_.empty() && above_.back().node == each) above_.pop_back();
+    const Node& parent = *each->parent;
+    if (parent.parent != nullptr && (above_.empty() || above_.back().node != &parent))
+      continue;  // the upper part of a node that was split since
+    const auto sibling = std::next(parent.children.find(each));
+    if (sibling == parent.children.end()) continue;
+    next_ = *sibling;
+    at_ = next_->start;
+    part_ = no_parent;
+    return;
+  }
+  next_ = nullptr;
+}
+
+// What was copied of a node is of its upper part, unless that has no more.
+void Image::split(const Node& upper, const Node& node) noexcept {
+  if (next_ == &node && at_ < node.start) next_ = &upper;
+}
+
+void Image::shorten(const Node& node, uint32_t count) noexcept {
+  if (next_ == &node && (count == node.size || node.end() - count < at_)) leave(node);
 }
 
 void Image::mark_referenced(size_t group, std::span<const uint32_t> ids) {

@@ -331,9 +331,11 @@ Figures Index::figures() {
   return data_.spaces.total();
 }
 
-std::unique_ptr<Image> Index::freeze() {
-  const std::lock_guard lock(mutex_);
-  return std::make_unique<Image>(data_);
+std::unique_ptr<Image> Index::begin_image() { return std::make_unique<Image>(data_); }
+
+bool Index::copy_more(Image& image, uint32_t most) const {
+  const std::shared_lock lock(mutex_);
+  return image.copy_more(most);
 }
 
 // Blocks that the index no longer has, but that are not gone, are referenced by the caller of

@@ -161,9 +161,11 @@ class Index {
   // Drops all unused blocks of one salt or (nullptr) of all.
   void clear(const std::string_view* salt) noexcept;
 
-  // Returns an image of all that is cached. While it lives, blocks that are evicted are marked in
-  // it as gone. Throws bad_alloc.
-  std::unique_ptr<Image> freeze();
+  // Returns an empty image of all that is cached, to be filled by calls of copy_more() until one
+  // returns false. While it lives, blocks that are evicted are marked in it as gone. Throws
+  // bad_alloc.
+  std::unique_ptr<Image> begin_image();
+  bool copy_more(Image& image, uint32_t most = Image::blocks_per_piece) const;
 
   // References to cached blocks of one group. While they last, the blocks are not evicted, and a
   // step that would write into one copies it first.

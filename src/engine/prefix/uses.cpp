@@ -131,6 +131,7 @@ Node& Uses::split(Node& node, uint32_t inside) {
   reserve_node(space_of(node));
   Node& upper = split_retained(node, inside);
   data_.removals++;
+  data_.images.split(upper, node);
   data_.count_node(space_of(upper));
   data_.blocks.split(upper);
   return upper;
