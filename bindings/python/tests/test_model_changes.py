@@ -253,6 +253,17 @@ def test_what_a_model_changes_in_its_pass_does_not_count() -> None:
     assert len(passes) > 3
 
 
+def test_what_a_model_sets_in_its_first_pass() -> None:
+    """It is the first model also after another one."""
+    model = plain()
+    norm = model.model.layers[0].input_layernorm
+    norm.register_forward_pre_hook(lambda module, _: setattr(module, "used", True))
+    with Engine(model, blocks=32) as engine:
+        for epsilon, cached in ((1e-6, 0), (0.3, 0), (1e-6, WHOLE_BLOCKS)):
+            norm.variance_epsilon = epsilon
+            assert serve(engine).cached_tokens == cached
+
+
 def test_what_changes_no_keys_and_values() -> None:
     model = plain()
     watch, name = ModelWatch(model, hashed=False), model_fingerprint(model)
