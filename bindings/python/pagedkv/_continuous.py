@@ -292,7 +292,7 @@ class _Chunk:
         first, n, begin = int(one.first_rows[0]), int(one.queries[0]), int(one.first_slots[0])
         past = int(one.lengths[0]) - n
         self._rows = slice(first, first + n)
-        zero = np.zeros(1)
+        zero = np.zeros(1, np.uint32)
         slots = one.slots[None, begin : begin + past]
         positions = past + np.arange(n)
         self._old = _Part(zero, one.queries, one.lengths - n, slots, window, positions)

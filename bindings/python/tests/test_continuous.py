@@ -19,6 +19,8 @@ from transformers.generation import ContinuousBatchingConfig  # noqa: E402
 from pagedkv.transformers import PagedCache, install_continuous  # noqa: E402
 
 NEW = 20
+# transformers' own pages are for layers with equal heads.
+OF_ONE_SIZE = [family for family in FAMILIES if family != "Gemma4Text"]
 
 
 def prompts() -> list[list[int]]:
@@ -60,7 +62,7 @@ def test_a_model_that_changes_the_rows_of_its_cache_is_refused(
     assert f"pagedkv does not work with {kind}: layer 0 attends to other keys" in caplog.text
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", OF_ONE_SIZE)
 def test_tokens_are_those_of_generate(family: str) -> None:
     model, given = model_of(family), prompts()
     wanted = [expected(model, prompt) for prompt in given]
