@@ -163,6 +163,35 @@ TEST_F(Evictable, ATrimIntoABlockOfAFullPool) {
     }
 }
 
+// A step takes over a block in the middle of a cached text that nobody uses. What remains of the
+// text is still a candidate for eviction, with what the policy knows of it.
+TEST_F(Evictable, ATrimIntoTheMiddleOfATextOfAFullPool) {
+  struct {
+    pkv_eviction eviction;
+    uint32_t doubling_depth;
+  } const policies[] = {{PKV_EVICTION_LRU, 0},
+                        {PKV_EVICTION_LFU, 0},
+                        {PKV_EVICTION_LEARNED, 0},
+                        {PKV_EVICTION_LEARNED, 1000}};
+  for (const auto& policy : policies) {
+    make(4, made<pkv_prefix_config>(
+                {.eviction = policy.eviction, .doubling_depth = policy.doubling_depth}));
+    const Text whole = text(1, 32), other = Text(whole.begin(), whole.begin() + 24) + text(2, 1);
+    Session session = open(cache_);
+    extend(session, Text(32, PKV_NO_TOKEN));
+    Session child = fork(session);
+    CHECK(pkv_session_set_tokens(session, 0, 32, whole.data()));
+    CHECK(pkv_session_trim(child, 24));
+    session.close();
+    EXPECT_EQ(32u, probe(whole));
+    Session busy = open(cache_);
+    extend(busy, text(3, 32));
+    const Batch step = begin(cache_, {child}, {1});
+    CHECK(pkv_cache_validate(cache_));
+    EXPECT_EQ(16u, probe(whole));
+  }
+}
+
 // A pin keeps the block, but yields so that the session goes on.
 TEST_F(Evictable, ATrimIntoAPinnedBlockOfAFullPool) {
   make(4, made<pkv_prefix_config>({.max_pinned_blocks = 4}));

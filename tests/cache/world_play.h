@@ -84,6 +84,7 @@ class WorldPlay : WorldSessions {
         {"restart", 3, &WorldPlay::restart},
         {"fetch", 10, &WorldPlay::fetch},
         {"spoil", 2, &WorldPlay::spoil},
+        {"ids of a fork", 4, &WorldPlay::know_ids_of_a_fork},
     };
     return all;
   }

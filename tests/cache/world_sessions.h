@@ -289,8 +289,8 @@ class WorldSessions {
     talks_.push_back(copy(talk, Session(child)));
   }
 
-  void trim() {
-    Talk& talk = pick();
+  void trim() { trim(pick()); }
+  void trim(Talk& talk) {
     const uint64_t limit = random_.below(talk.text.size() + 1);
     uint64_t length = 0;
     CHECK(pkv_session_get_trim_point(talk.session, limit, &length));
@@ -360,16 +360,17 @@ class WorldSessions {
 
   void set_tokens() {
     Talk& talk = pick();
-    const size_t first = random_.below(talk.text.size() + 1);
+    set_tokens(talk, random_.below(talk.text.size() + 1));
+  }
+  void set_tokens(Talk& talk, size_t first) {
     const std::vector<int32_t> ids = ids_of(talk.text, first);
     CHECK(pkv_session_set_tokens(talk.session, first, ids.size(), ids.data()));
     for (size_t i = first; i < talk.text.size(); i++) talk.text[i].told = true;
   }
 
   // Adds tokens without ids, after the text or instead of it.
-  void step_without_ids() {
-    Talk& talk = pick();
-    const bool anew = random_.chance(30);
+  void step_without_ids() { step_without_ids(pick(), random_.chance(30)); }
+  void step_without_ids(Talk& talk, bool anew) {
     if (anew) {
       CHECK(pkv_session_trim(talk.session, 0));
       talk.text.clear(), talk.remembered.clear();
@@ -386,6 +387,21 @@ class WorldSessions {
     write(batch, {more});
     commit(batch);
     append(talk, more.tokens, false);
+  }
+
+  // Computes tokens without ids in two forks. One of them gets the ids later, so that its text is
+  // cached, while the other one still has blocks of it.
+  void know_ids_of_a_fork() {
+    if (full()) return;
+    const size_t first = random_.below(talks_.size());
+    step_without_ids(talks_[first], true);
+    if (first >= talks_.size() || talks_[first].suspended) return;  // blocks were short
+    pkv_session child;
+    if (!worked(pkv_session_fork(talks_[first].session, &child), "fork")) return;
+    talks_.push_back(copy(talks_[first], Session(child)));
+    set_tokens(talks_[first], 0);
+    trim(talks_.back());
+    if (random_.chance(50)) talks_.erase(talks_.begin() + static_cast<ptrdiff_t>(first));
   }
 
   // ---- Snapshots ------------------------------------------------------------------------------

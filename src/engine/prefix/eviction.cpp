@@ -175,14 +175,16 @@ std::pair<uint32_t, uint32_t> Eviction::drop(Space& space, Tokens text, uint32_t
 
 // Takes some of the last blocks from a candidate.
 void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept {
-  const uint32_t count = static_cast<uint32_t>(
-      std::min<uint64_t>({victim.size, tokens_per_choice / data_.block_size(), max_blocks}));
-  data_.policy->evicted(victim, count);
-  drop_last(victim, count, why);
+  drop_last(victim,
+            static_cast<uint32_t>(std::min<uint64_t>(
+                {victim.size, tokens_per_choice / data_.block_size(), max_blocks})),
+            why);
 }
 
-// Takes the last `count` blocks from a candidate; a node that loses all of them is deleted.
+// Takes the last `count` blocks from a candidate; a node that loses all of them is deleted. What is
+// cleared goes in whole nodes, and the policy learns nothing from that.
 void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
+  if (why != PKV_PREFIX_EVENT_CLEARED) data_.policy->evicted(node, count);
   data_.record_removed(why, node, node.size - count);
   data_.images.shorten(node, count);
   Space& space = space_of(node);
