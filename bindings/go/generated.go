@@ -332,7 +332,8 @@ const (
 	// PREFETCH. There is one pin for each text and end: to pin again can make it last longer, never
 	// shorter, and one UNPIN ends it.
 	HintPin HintAction = 3
-	// Ends a pin. If the pin was clipped, its end is at `tokens` of its result.
+	// Ends the pin that the same hint made with PIN, also if that was clipped. `tokens` of the
+	// result is where the pin ended.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. It uses only free and evictable

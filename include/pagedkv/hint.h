@@ -51,7 +51,10 @@ typedef enum pkv_hint_action PKV_ENUM {
    * and one UNPIN ends it.
    */
   PKV_HINT_PIN = 3,
-  /** Ends a pin. If the pin was clipped, its end is at `tokens` of its result. */
+  /**
+   * Ends the pin that the same hint made with PIN, also if that was clipped. `tokens` of the result
+   * is where the pin ended.
+   */
   PKV_HINT_UNPIN = 4,
   /**
    * Reads blocks that are in the store, but not in memory, into the prefix index, with the given

@@ -157,6 +157,31 @@ TEST_F(HintTest, PinsAreClipped) {
   expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_PIN, text(3, 64)));
 }
 
+// The hint that made a pin ends it, although less was pinned than it asked for.
+TEST_F(HintTest, AClippedPinIsEnded) {
+  make(16, 3);
+  const Text whole = text(1, 64), other = Text(whole.begin(), whole.begin() + 32) + text(2, 48);
+  serve(whole);
+  expect(PKV_HINT_CLIPPED, PKV_HINT_LIMIT, 48, hint(cache_, PKV_HINT_PIN, whole));
+  expect_done(32, hint(cache_, PKV_HINT_PIN, whole, "", {.end = 32}));
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_UNPIN, other));
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_UNPIN, whole + text(2, 16)));
+  expect_done(48, hint(cache_, PKV_HINT_UNPIN, whole));
+  EXPECT_EQ(2u, figures().pinned_blocks);
+  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_UNPIN, whole));
+  expect_done(32, hint(cache_, PKV_HINT_UNPIN, whole, "", {.end = 32}));
+  EXPECT_EQ(0u, figures().pinned_blocks);
+  // Two texts whose pins are clipped to one.
+  make(16, 16);
+  serve(Text(whole.begin(), whole.begin() + 32));
+  for (const Text& each : {whole, other})
+    expect(PKV_HINT_CLIPPED, PKV_HINT_NOT_CACHED, 32, hint(cache_, PKV_HINT_PIN, each));
+  serve(whole);
+  expect_done(32, hint(cache_, PKV_HINT_UNPIN, whole));
+  EXPECT_EQ(0u, figures().pinned_blocks);
+}
+
 // Pins yield to a step, the one that ends soonest first, but not in vain.
 TEST_F(HintTest, PinsYieldToSteps) {
   make(8, 8);

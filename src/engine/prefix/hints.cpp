@@ -16,7 +16,8 @@ Pinned Hints::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
     result.pinned = matcher_.usable(found);
   }
   if (result.pinned > 0)
-    begin(uses_.end_after(found, result.pinned), data_.time.in_ms(duration_ms));
+    begin(uses_.end_after(found, result.pinned),
+          static_cast<uint32_t>(text.size() / data_.block_size()), data_.time.in_ms(duration_ms));
   return result;
 }
 
@@ -35,8 +36,9 @@ uint32_t Hints::clip(const Space& space, const Tree::Found& found, Pinned& resul
 }
 
 // Throws bad_alloc; then nothing has changed.
-void Hints::begin(Node& end, uint64_t until) {
+void Hints::begin(Node& end, uint32_t asked, uint64_t until) {
   if (end.pinned_until != 0) {  // the later end wins
+    end.pin_asked = std::max(end.pin_asked, asked);
     if (until <= end.pinned_until) return;
     auto entry = data_.pins.extract({end.pinned_until, &end});
     entry.value().first = end.pinned_until = until;
@@ -45,6 +47,7 @@ void Hints::begin(Node& end, uint64_t until) {
   }
   data_.pins.emplace(until, &end);
   end.pinned_until = until;
+  end.pin_asked = asked;
   uses_.attach(end);
   uint64_t more = 0;
   for (Node* node = &end; node != nullptr; node = node->parent) {
@@ -68,16 +71,20 @@ void Hints::end(Node& end) noexcept {
   uses_.detach(end, true);
 }
 
-bool Hints::unpin(std::string_view salt, Tokens text) noexcept {
+// Ends the last pin on the path of a text that was asked for up to the end of the text or beyond:
+// the pin ends there or, if it was clipped, before.
+uint32_t Hints::unpin(std::string_view salt, Tokens text) noexcept {
   Space* const space = data_.spaces.find(salt);
-  if (space == nullptr) return false;
+  if (space == nullptr) return 0;
   const Tree::Found found = data_.tree.find(space->root, text);
-  Node& node = *found.node;
-  const bool ends =
-      found.inside == node.size && uint64_t{node.end()} * data_.block_size() == text.size();
-  if (!ends || node.pinned_until == 0) return false;
-  end(node);
-  return true;
+  for (Node* node = found.node; node->parent != nullptr; node = node->parent) {
+    const bool asked = uint64_t{node->pin_asked} * data_.block_size() >= text.size();
+    if (node->end() > found.whole || node->pinned_until == 0 || !asked) continue;
+    const uint32_t pinned = node->end();
+    end(*node);
+    return pinned;
+  }
+  return 0;
 }
 
 bool Hints::yield_pins(uint64_t blocks) noexcept {

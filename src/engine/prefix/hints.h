@@ -21,7 +21,7 @@ class Hints {
 
   // See the functions of Index with these names.
   Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
-  bool unpin(std::string_view salt, Tokens text) noexcept;
+  uint32_t unpin(std::string_view salt, Tokens text) noexcept;
   bool yield_pins(uint64_t blocks) noexcept;
   uint32_t retain(std::string_view salt, Tokens text, const Range& range);
   // Ends the pins and retentions whose time is over.
@@ -33,7 +33,7 @@ class Hints {
 
  private:
   uint32_t clip(const Space& space, const Tree::Found& found, Pinned& result) const;
-  void begin(Node& end, uint64_t until);
+  void begin(Node& end, uint32_t asked, uint64_t until);
   void end(Node& end) noexcept;
   void expire(uint64_t now) noexcept;
 

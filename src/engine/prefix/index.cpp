@@ -265,7 +265,7 @@ Pinned Index::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
   return hints_.pin(salt, text, duration_ms);
 }
 
-bool Index::unpin(std::string_view salt, Tokens text) noexcept {
+uint32_t Index::unpin(std::string_view salt, Tokens text) noexcept {
   const auto lock = lock_now();
   return hints_.unpin(salt, text);
 }

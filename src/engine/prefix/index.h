@@ -130,8 +130,9 @@ class Index {
   // Keeps the cached part of a text even if it is unused, for a time or (0) without an end. A pin
   // that ends there already is prolonged. Throws bad_alloc.
   Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
-  // Ends the pin of exactly this text, which has whole blocks. Returns false if there is none.
-  bool unpin(std::string_view salt, Tokens text) noexcept;
+  // Ends the pin of this text, which has whole blocks. Returns where it ended, in blocks; that is
+  // before the end of the text if it was clipped. Returns 0 if there is none.
+  uint32_t unpin(std::string_view salt, Tokens text) noexcept;
   // Ends pins for a step that would fail without their blocks, and counts them: those that end
   // soonest, until `blocks` fewer are pinned, but at least one. Returns false if there is none.
   bool yield_pins(uint64_t blocks) noexcept;

@@ -40,7 +40,7 @@ class TextHint {
       case PKV_HINT_PIN:
         return pin();
       case PKV_HINT_UNPIN:
-        return index_.unpin(salt_, text_) ? accepted(blocks_) : missing();
+        return unpin();
       case PKV_HINT_PREFETCH:
         return prefetch();
       case PKV_HINT_DROP:
@@ -71,6 +71,11 @@ class TextHint {
     if (done.pinned == 0) return rejected(limit);
     if (done.pinned < done.cached) return result_of(PKV_HINT_CLIPPED, tokens(done.pinned), limit);
     return accepted(done.pinned, blocks_);
+  }
+
+  pkv_hint_result unpin() const {
+    const uint32_t pinned = index_.unpin(salt_, text_);
+    return pinned > 0 ? accepted(pinned) : missing();
   }
 
   pkv_hint_result drop() const {

@@ -357,7 +357,9 @@ class HintAction(enum.IntEnum):
     shorter, and one UNPIN ends it.
     """
     UNPIN = 4
-    """Ends a pin. If the pin was clipped, its end is at `tokens` of its result."""
+    """Ends the pin that the same hint made with PIN, also if that was clipped. `tokens` of the
+    result is where the pin ended.
+    """
     PREFETCH = 5
     """Reads blocks that are in the store, but not in memory, into the prefix index, with the given
     retention; a later match finds those that have arrived. It uses only free and evictable blocks.
