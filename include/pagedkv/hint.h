@@ -9,8 +9,9 @@
  * it. So PIN, PREFETCH and SHARE are about everything before `end`, whatever `first` is.
  *
  * A hint never makes a step fail: where a step would lack blocks because of pins, those that end
- * soonest are ended (yielded_pins in pkv_prefix_stats). A hint does not touch what other salts have
- * cached; a quota (pkv_prefix_set_quota) bounds what a salt can keep by hints.
+ * soonest are ended (yielded_pins in pkv_prefix_stats), as far as that helps the step. A step that
+ * fails all the same ends none. A hint does not touch what other salts have cached; a quota
+ * (pkv_prefix_set_quota) bounds what a salt can keep by hints.
  *
  * Durations are in milliseconds. What a hint asked for ends by itself after that time.
  *

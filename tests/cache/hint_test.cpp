@@ -203,6 +203,28 @@ TEST_F(HintTest, PinsYieldToSteps) {
   EXPECT_EQ(32u, probe(text(1, 32)));
 }
 
+// The end of a pin of a text that a session uses frees nothing. So a step that lacks blocks anyway
+// does not end it, nor does one that gets them from a pin that ends later.
+TEST_F(HintTest, APinOfATextInUseStays) {
+  make(10, 10);
+  const Text system = text(1, 32);
+  Session running = open(cache_);
+  extend(running, system);
+  hint(cache_, PKV_HINT_PIN, system, "", {.duration_ms = 100});
+  serve(text(2, 32));
+  hint(cache_, PKV_HINT_PIN, text(2, 32));
+  extend(running, system + text(3, 64));
+  Session session = open(cache_);
+  EXPECT_EQ(32u, match(session, system));
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(session, 7 * 16));
+  EXPECT_EQ(0u, figures().yielded_pins);
+  EXPECT_EQ(4u, figures().pinned_blocks);
+  CHECK(pkv_session_reserve(session, 6 * 16));
+  EXPECT_EQ(1u, figures().yielded_pins);
+  EXPECT_EQ(0u, probe(text(2, 32)));
+  EXPECT_EQ(2u, figures().pinned_blocks);
+}
+
 TEST_F(HintTest, ADropStopsAtWhatIsInUse) {
   make(32);
   const Text system = text(1, 32), whole = system + text(2, 48);
@@ -402,6 +424,48 @@ TEST_F(StoreHintTest, AStepTakesWhatIsShared) {
   memory_.go_on();
   flush();
   EXPECT_EQ(0u, probe(text(1, 64)));
+}
+
+// A step takes no more of what waits to be written than it needs, and nothing if that is too
+// little.
+TEST_F(StoreHintTest, AStepTakesNoMoreThanItNeeds) {
+  make(16, 100);
+  memory_.hold();
+  for (const int32_t name : {1, 2, 3}) serve(text(name, 64));
+  REFUSED(PKV_OUT_OF_BLOCKS, [&] {
+    Session running = open(cache_);
+    extend(running, text(4, 32));
+    Session session = open(cache_);
+    return pkv_session_reserve(session, 15 * 16);
+  }());
+  EXPECT_EQ(0u, stats().unwritten_blocks);
+  EXPECT_EQ(14u, stats().queued_blocks);
+  for (const int32_t name : {1, 2, 3}) EXPECT_EQ(64u, probe(text(name, 64)));
+  press(6);
+  uint64_t cached = 0;
+  for (const int32_t name : {1, 2, 3}) cached += probe(text(name, 64));
+  EXPECT_EQ(8u * 16, cached);
+  memory_.go_on();
+  flush();
+  EXPECT_EQ(4u, stats().unwritten_blocks) << "of one text";
+}
+
+// Blocks that left the window of a session in its last step go before all that others lose.
+TEST_F(StoreHintTest, ASessionGivesUpItsOwnBlocksFirst) {
+  window_blocks_ = 8;
+  table_ = memory_.table();
+  config_ = made<pkv_store_config>({.store = &table_});
+  store_ = &config_;
+  Prefix::make(40, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU}), PKV_STORAGE_PAGED, 16);
+  memory_.hold();
+  serve(text(2, 32));
+  Session session = open(cache_);
+  extend(session, text(1, 48));
+  begin(cache_, {session}, {5 * 16});
+  EXPECT_EQ(32u, probe(text(2, 32)));
+  memory_.go_on();
+  flush();
+  EXPECT_EQ(0u, stats().unwritten_blocks);
 }
 
 }  // namespace

@@ -53,6 +53,8 @@ TEST(Limits, PinsThatYieldToAStep) {
     size_t victims = 99;
     CHECK(pkv_batch_choose_victims(cache, 1, &step, &tokens, 0, nullptr, &victims));
     EXPECT_EQ(0u, victims);
+    EXPECT_EQ(many, figures(cache).pinned_blocks) << "a step ends them";
+    const Batch batch = begin(cache, {session}, {tokens});
     EXPECT_EQ(many - 10, figures(cache).yielded_pins) << "no more than the step needs";
     EXPECT_EQ(10u, figures(cache).pinned_blocks);
   });

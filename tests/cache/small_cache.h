@@ -30,6 +30,7 @@ struct SmallCache {
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t watermark = 0;
   bool tier = false;  // for plays that can put a store behind it
+  uint64_t max_pinned = 6;
 
   bool has_states() const {
     return std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.has_states(); });
@@ -68,7 +69,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
-  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = 6, .kept_events = 64});
+  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = kind.max_pinned, .kept_events = 64});
   auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
                                         .groups = groups.data(),
                                         .storage = kind.storage,

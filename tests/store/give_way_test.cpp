@@ -1,5 +1,5 @@
 // A step that lacks blocks makes the store release what it holds. Other threads may pass more to
-// the store meanwhile, and the step gets that, too.
+// the store until it is asked for that, and the step gets that, too.
 #include <optional>
 #include <thread>
 
@@ -11,20 +11,16 @@
 namespace store::give_way_test {
 namespace {
 
-// Holds one content, and calls a function when it is first found empty.
+// Holds one content, and calls a function before it is first asked to give way.
 class ScriptedStore : public pkv::Store {
  public:
-  explicit ScriptedStore(std::function<void()> when_empty) : when_empty_(std::move(when_empty)) {}
-  void write(pkv::Content content) noexcept override {
-    held_.emplace(std::move(content));
-    taken_++;
-  }
-  uint64_t give_way() noexcept override {
-    const uint64_t taken = taken_;
-    const bool any = held_.has_value();
-    held_.reset();
-    if (!any && when_empty_) std::exchange(when_empty_, nullptr)();
-    return taken;
+  explicit ScriptedStore(std::function<void()> before) : before_(std::move(before)) {}
+  void write(pkv::Content content) noexcept override { held_.emplace(std::move(content)); }
+  void give_way(const Choose& choose) override {
+    if (before_) std::exchange(before_, nullptr)();
+    std::vector<pkv::prefix::Holder> holders;
+    if (held_) holders.push_back({held_->holding()});
+    if (!choose(holders).empty()) held_.reset();
   }
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
   bool share(pkv::Content) noexcept override { return false; }
@@ -38,8 +34,7 @@ class ScriptedStore : public pkv::Store {
 
  private:
   std::optional<pkv::Content> held_;
-  std::atomic<uint64_t> taken_ = 0;
-  std::function<void()> when_empty_;
+  std::function<void()> before_;
 };
 
 TEST(GiveWay, WhatIsPassedToTheStoreMeanwhileIsFound) {

@@ -1,9 +1,11 @@
-// Takes blocks from the pools: free ones first, then cached ones, last those that the store holds.
+// Takes blocks from the pools: free ones first, then cached ones, then those that the store or pins
+// hold.
 #include "engine/cache/reservation.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "base/status.h"
 
@@ -44,37 +46,44 @@ uint64_t count_missing(const Cache& cache, std::span<const uint64_t> counts, uin
   return total;
 }
 
-// Evicts cached blocks until a group that lacks blocks has as many free ones as are wanted or, if
-// the groups share their memory, until each group can have them. Returns false if that is not
-// enough.
-bool evict(const Cache& cache, size_t lacking, std::span<const uint64_t> wanted) {
+// Makes the blocks free that a call wants, by evicting cached ones if they are needed. Returns
+// false, and evicts nothing, if there are too few. Other threads may take the blocks before the
+// caller does.
+bool make_free(const Cache& cache, std::span<const uint64_t> wanted) {
+  if (cache.pages() != nullptr && cache.pages()->provide(wanted)) return true;
   prefix::Index* const index = cache.prefix();
   if (index == nullptr) return false;
   const bool enough = cache.pages() != nullptr ? index->make_room(*cache.pages(), wanted)
-                                               : index->make_free(lacking, wanted[lacking]);
+                                               : index->make_free(wanted);
   if (enough) cache.log_eviction();
   return enough;
 }
 
-// Makes free what a group lacks, or what all groups lack if they share their memory. Returns false
-// if there is too little. Other threads may take the blocks before the caller does.
-bool make_free(const Cache& cache, size_t lacking, std::span<const uint64_t> wanted) {
-  const bool enough = cache.pages() != nullptr
-                          ? cache.pages()->provide(wanted)
-                          : cache.groups()[lacking]->pool.free_count() >= wanted[lacking];
-  return enough || evict(cache, lacking, wanted);
+bool has_expired(const prefix::OwnBlocks& own) {
+  return !own.expired.empty() ||
+         std::any_of(own.spares.begin(), own.spares.end(), [](const auto& spares) {
+           return !spares.table->expired_spares(spares.length, spares.taken).empty();
+         });
 }
 
-// Ends a pin for a step that lacks blocks of a group. Returns false if there is none, or if all
-// pins together do not keep enough blocks.
-bool yield_pin(Cache& cache, size_t lacking, std::span<const uint64_t> counts, uint32_t watermark) {
+// Returns what others must give up for a call, besides cached blocks, and has them give it up; or
+// nothing, and then they keep it. The store is asked only for a call that fails without it.
+std::optional<prefix::Price> make_way(const Cache& cache, const prefix::Lack& lack) {
   prefix::Index* const index = cache.prefix();
-  if (index == nullptr) return false;
-  const uint64_t have = cache.groups()[lacking]->pool.free_count() + cache.evictable(lacking);
-  if (counts[lacking] + watermark > have + index->figures().pinned || !index->yield_pins(1))
-    return false;
-  cache.log_yielded_pin();
-  return true;
+  if (index == nullptr)
+    return prefix::Forecast(cache.groups(), cache.pages(), nullptr).price(lack, {});
+  std::optional<prefix::Price> price =
+      index->make_way(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
+  if (price) return price;
+  if (cache.store() != nullptr)
+    cache.store()->give_way([&](std::span<const prefix::Holder> holders) {
+      price = index->make_way(cache.pages(), lack, holders);
+      return price ? price->holders : std::vector<size_t>{};
+    });
+  else if (lack.yields_pins && index->has_pins())
+    price = index->make_way(cache.pages(), lack, {});
+  if (price && !price->pins.empty()) cache.log_yielded_pin();
+  return price;
 }
 
 }  // namespace
@@ -109,16 +118,10 @@ void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32
 }
 
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-                         const char* who, const std::function<bool()>& free_more, Purpose purpose,
-                         const char* advice)
+                         const char* who, const Own& own, Purpose purpose, const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(cache, counts, watermark, who);
-  size_t lacking = reserve(counts, watermark);
-  const auto more = [&] {
-    return (free_more && free_more()) ||
-           (purpose == step && yield_pin(cache, lacking, counts, watermark));
-  };
-  while (lacking < counts.size() && more()) lacking = reserve(counts, watermark);
+  const size_t lacking = reserve(counts, watermark, own, purpose);
   if (lacking == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
@@ -128,20 +131,22 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
        llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total), advice);
 }
 
-// Takes free blocks, then cached ones, and last those that the store has yet to write, because they
-// would have to be computed again. This is a loop because other threads may take what was made free
-// here, or move blocks from the index to the store and back while this looks elsewhere. It ends
-// when the store took over nothing during a whole round that found too few blocks.
-size_t Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark) {
-  std::optional<uint64_t> taken_before;
-  for (;;) {
+// This is a loop because other threads may take what was made free here. It ends when others need
+// not give up anything, but the blocks are not there twice in a row.
+size_t Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark, const Own& own,
+                            Purpose purpose) {
+  for (bool waited = false;;) {
     const size_t lacking = reserve_free(counts, watermark);
     if (lacking == counts.size()) return lacking;
-    if (make_free(cache_, lacking, with_watermark(counts, watermark))) continue;
-    if (cache_.store() == nullptr) return lacking;
-    const uint64_t taken = cache_.store()->give_way();
-    if (taken == taken_before) return lacking;
-    taken_before = taken;
+    const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
+    const bool expired = has_expired(listed);
+    if (!expired && make_free(cache_, with_watermark(counts, watermark))) continue;
+    const auto price = make_way(cache_, {counts, watermark, listed, purpose == step});
+    if (!price) return lacking;
+    const bool nothing =
+        !expired && price->tails.empty() && price->holders.empty() && price->pins.empty();
+    if (nothing && std::exchange(waited, true)) return lacking;
+    if (own.give_up) own.give_up(listed, price->tails);
   }
 }
 

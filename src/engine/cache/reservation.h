@@ -27,16 +27,22 @@ void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32
 
 class Reservation {
  public:
-  // Takes counts[g] blocks of each group g and evicts cached ones if too few are free. In every
-  // group where some are needed, `watermark` more blocks stay free (exact while one thread takes
-  // blocks). `who` is the name of the call, for the sentence, which ends with `advice`. While
-  // blocks are short, it calls free_more(), which may release blocks or lower `counts`, and tries
-  // again if that returns true. Last, pins yield to a step. Throws OUT_OF_BLOCKS, TOO_LARGE if a
-  // pool could never give as many, bad_alloc; then no block is taken.
+  // What the sessions of a call can do without.
+  struct Own {
+    std::function<prefix::OwnBlocks()> list;
+    // Gives up what list() returned, and the tails at some places in its list. This may lower the
+    // counts of the call.
+    std::function<void(const prefix::OwnBlocks& listed, std::span<const size_t> tails)> give_up;
+  };
+  // Takes counts[g] blocks of each group g. In every group where some are needed, `watermark` more
+  // blocks stay free (exact while one thread takes blocks). `who` is the name of the call, for the
+  // sentence, which ends with `advice`. While blocks are short, the call's own sessions give up
+  // what they do not need, then cached blocks are evicted, the store gives up what it holds, and
+  // last, pins yield to a step; nobody gives up anything for a call that fails anyway. Throws
+  // OUT_OF_BLOCKS, TOO_LARGE if a pool could never give as many, bad_alloc; then no block is taken.
   enum Purpose { other, step };
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark, const char* who,
-              const std::function<bool()>& free_more = {}, Purpose purpose = other,
-              const char* advice = "");
+              const Own& own = {}, Purpose purpose = other, const char* advice = "");
   // Releases the blocks that were not taken.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;
@@ -56,8 +62,9 @@ class Reservation {
  private:
   // Takes the blocks of all groups; returns the first group that has too few, and then none is
   // taken, or the number of groups.
-  size_t reserve(std::span<const uint64_t> counts, uint32_t watermark);
-  // Does the same, but evicts nothing.
+  size_t reserve(std::span<const uint64_t> counts, uint32_t watermark, const Own& own,
+                 Purpose purpose);
+  // Does the same, but takes only free blocks.
   size_t reserve_free(std::span<const uint64_t> counts, uint32_t watermark);
   void give_back() noexcept;
 

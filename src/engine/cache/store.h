@@ -31,10 +31,11 @@ class Store {
   // Return whether the store failed and gets no calls for a while that read, or that write.
   virtual bool reads_pause() const noexcept = 0;
   virtual bool writes_pause() const noexcept = 0;
-  // Releases all contents that the store holds, which makes their blocks free. A reservation calls
-  // this when evicting is not enough. Returns how many contents the store had taken until then: if
-  // two calls return the same number, the store had nothing to release in between.
-  virtual uint64_t give_way() noexcept = 0;
+  // Calls choose() with all that the store can release, in the order in which it should go, and
+  // releases what that names by its place. A reservation calls this when evicting is not enough.
+  // Nothing that the store holds changes meanwhile. Throws what choose() throws.
+  using Choose = std::function<std::vector<size_t>(std::span<const prefix::Holder> holders)>;
+  virtual void give_way(const Choose& choose) = 0;
   // Reads the blocks of a text that the index lacks, for a session that is about to match, and
   // waits for them as long as the store's config says. Throws bad_alloc.
   virtual void fetch(std::string_view salt, prefix::Tokens text) = 0;

@@ -87,17 +87,15 @@ std::span<const Block> BlockTable::expired_spares(uint64_t length, uint64_t take
   return spares.subspan(std::min<uint64_t>(spares.size(), needed));
 }
 
-bool BlockTable::release_expired_spares(uint64_t length, uint64_t taken) noexcept {
+void BlockTable::release_expired_spares(uint64_t length, uint64_t taken) noexcept {
   const size_t spares = expired_spares(length, taken).size();
   if (spares > 0) spares_.keep(spares_.count() - spares);
-  return spares > 0;
 }
 
-bool BlockTable::release_expired(uint64_t length, uint64_t taken) noexcept {
-  const bool spares = release_expired_spares(length, taken);
+void BlockTable::release_expired(uint64_t length, uint64_t taken) noexcept {
+  release_expired_spares(length, taken);
   const Entries entries = expired(length);
   for (size_t i = entries.begin; i < entries.end; i++) replace(i, no_block);
-  return entries.begin < entries.end || spares;
 }
 
 void BlockTable::reserve_entries(size_t more) {

@@ -140,9 +140,8 @@ class BlockTable {
   // coming step takes, are never among them.
   std::span<const Block> expired_spares(uint64_t length, uint64_t taken,
                                         const GoneCounts* gone = nullptr) const;
-  // Releases both early, because blocks are short. Returns false if there are none; dropped blocks
-  // among the expired ones count.
-  bool release_expired(uint64_t length, uint64_t taken) noexcept;
+  // Releases both early, because blocks are short.
+  void release_expired(uint64_t length, uint64_t taken) noexcept;
 
   // ---- Other changes ----------------------------------------------------------------------------
 
@@ -182,7 +181,7 @@ class BlockTable {
   virtual void count_step(std::span<uint64_t> references) const = 0;
   // Returns how many spare blocks suffice for steps from length to end, however they are cut.
   virtual uint64_t spares_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const = 0;
-  bool release_expired_spares(uint64_t length, uint64_t taken) noexcept;
+  void release_expired_spares(uint64_t length, uint64_t taken) noexcept;
   // Puts another block into an entry and returns the one that was there.
   Block exchange(size_t index, Block block) noexcept;
   void release_block(Block block) noexcept;

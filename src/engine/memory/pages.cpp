@@ -237,6 +237,16 @@ void PageForecast::free(size_t group, uint32_t id) {
   whole_++;
 }
 
+void PageForecast::use(size_t group, uint32_t id) {
+  const PageUse& use = *pages_.groups_[group].use;
+  const uint32_t page = use.page_of(id);
+  uint32_t& busy = busy_.try_emplace({group, page}, use.busy(page)).first->second;
+  loose_[group]--;
+  if (busy++ > 0) return;
+  loose_[group] += use.per_page();
+  whole_--;
+}
+
 bool PageForecast::fits(std::span<const uint64_t> wanted) const {
   int64_t pages = whole_;
   for (size_t g = 0; g < wanted.size(); g++)

@@ -96,6 +96,8 @@ class PageForecast {
   explicit PageForecast(const Pages& pages);
   // Counts a block that is in use, and not reclaimable, as free. Throws bad_alloc.
   void free(size_t group, uint32_t id);
+  // Counts a block that is free, or counts as free, as in use. Throws bad_alloc.
+  void use(size_t group, uint32_t id);
   // Returns whether there are pages for `wanted` blocks of each group.
   bool fits(std::span<const uint64_t> wanted) const;
 

@@ -108,6 +108,12 @@ class CachedBlocks {
   List list_of(size_t group, memory::Block block) const {
     return blocks_[group].slots[memory::block_id(block)].list;
   }
+  // Returns whether a block of a sparse group that the index has is kept by pins of its node, as
+  // long as there are any.
+  bool kept_by_pin(size_t group, uint32_t id) const {
+    const Slot& slot = blocks_[group].slots[id];
+    return sparse(group) && slot.list == shared && !is_inner(group, *slot.node, slot.position);
+  }
   // Returns true if the index has a block and no pin keeps it.
   bool gives_up(size_t group, uint32_t id) const;
   // Returns how many blocks are evictable, as of the last review.

@@ -21,16 +21,30 @@ Count Figures::* count_of(pkv_prefix_event_kind why) {
 
 }  // namespace
 
-bool Eviction::make_free(size_t group, uint64_t blocks) noexcept {
+bool Eviction::make_free(std::span<const uint64_t> wanted) noexcept {
+  for (size_t g = 0; g < wanted.size(); g++)
+    if (!has(g, wanted[g])) return false;
+  for (size_t g = 0; g < wanted.size(); g++)
+    if (!make_free(g, wanted[g])) return false;
+  return true;
+}
+
+// Returns whether enough blocks of a group are free or evictable.
+bool Eviction::has(size_t group, uint64_t wanted) noexcept {
   const memory::Pool& pool = data_.groups[group]->pool;
-  const auto enough = [&] { return pool.free_count() + data_.blocks.evictable(group) >= blocks; };
+  const auto enough = [&] { return pool.free_count() + data_.blocks.evictable(group) >= wanted; };
+  if (pool.free_count() >= wanted) return true;
   uses_.review(group);
-  if (!enough()) return false;
+  return enough();
+}
+
+bool Eviction::make_free(size_t group, uint64_t wanted) noexcept {
+  const memory::Pool& pool = data_.groups[group]->pool;
   // Other threads release blocks meanwhile, so the count is read once.
-  for (uint64_t free; (free = pool.free_count()) < blocks;) {
+  for (uint64_t free; (free = pool.free_count()) < wanted;) {
     if (evict_window_block(group, CachedBlocks::inner)) continue;
     if (Node* const victim = data_.policy->victim())
-      evict(*victim, blocks - free, PKV_PREFIX_EVENT_EVICTED);
+      evict(*victim, wanted - free, PKV_PREFIX_EVENT_EVICTED);
     else if (!evict_window_block(group, CachedBlocks::edge))
       return false;
   }

@@ -87,15 +87,9 @@ uint32_t Hints::unpin(std::string_view salt, Tokens text) noexcept {
   return 0;
 }
 
-bool Hints::yield_pins(uint64_t blocks) noexcept {
-  if (data_.pins.empty()) return false;
-  const uint64_t before = pinned_;
-  do {
-    Node& node = *data_.pins.begin()->second;
-    data_.spaces.count(space_of(node), &Figures::yielded, 1);
-    end(node);
-  } while (!data_.pins.empty() && before - pinned_ < blocks);
-  return true;
+void Hints::yield(Node& node) noexcept {
+  data_.spaces.count(space_of(node), &Figures::yielded, 1);
+  end(node);
 }
 
 uint32_t Hints::retain(std::string_view salt, Tokens text, const Range& range) {

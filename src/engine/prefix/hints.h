@@ -22,7 +22,8 @@ class Hints {
   // See the functions of Index with these names.
   Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
-  bool yield_pins(uint64_t blocks) noexcept;
+  // Ends the pin that ends at a node, for a step that would fail without its blocks.
+  void yield(Node& end) noexcept;
   uint32_t retain(std::string_view salt, Tokens text, const Range& range);
   // Ends the pins and retentions whose time is over.
   void expire() noexcept {

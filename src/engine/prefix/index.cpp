@@ -216,9 +216,9 @@ std::unique_lock<ReadWriteLock> Index::lock_now() noexcept {
   return lock;
 }
 
-bool Index::make_free(size_t group, uint64_t blocks) noexcept {
+bool Index::make_free(std::span<const uint64_t> wanted) noexcept {
   const auto lock = lock_now();
-  return eviction_.make_free(group, blocks);
+  return eviction_.make_free(wanted);
 }
 
 bool Index::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
@@ -270,9 +270,31 @@ uint32_t Index::unpin(std::string_view salt, Tokens text) noexcept {
   return hints_.unpin(salt, text);
 }
 
-bool Index::yield_pins(uint64_t blocks) noexcept {
-  const std::lock_guard lock(mutex_);
-  return hints_.yield_pins(blocks);
+bool Index::has_pins() const {
+  const std::shared_lock lock(mutex_);
+  return !data_.pins.empty();
+}
+
+std::optional<Price> Index::price_now(const memory::Pages* pages, const Lack& lack,
+                                      std::span<const Holder> holders) {
+  uses_.review();
+  Forecast forecast(data_.groups, pages, &data_);
+  return forecast.price(lack, holders);
+}
+
+std::optional<Price> Index::price(const memory::Pages* pages, const Lack& lack,
+                                  std::span<const Holder> holders) {
+  const auto lock = lock_now();
+  return price_now(pages, lack, holders);
+}
+
+std::optional<Price> Index::make_way(const memory::Pages* pages, const Lack& lack,
+                                     std::span<const Holder> holders) {
+  const auto lock = lock_now();
+  const auto price = price_now(pages, lack, holders);
+  if (price)
+    for (Node* const node : price->pins) hints_.yield(*node);
+  return price;
 }
 
 uint32_t Index::retain(std::string_view salt, Tokens text, const Range& range) {

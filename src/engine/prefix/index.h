@@ -22,6 +22,7 @@
 #include "base/read_write_lock.h"
 #include "engine/memory/block_table.h"
 #include "engine/prefix/eviction.h"
+#include "engine/prefix/forecast.h"
 #include "engine/prefix/hints.h"
 #include "engine/prefix/image.h"
 #include "engine/prefix/index_data.h"
@@ -51,6 +52,8 @@ class Index {
 
     explicit operator bool() const { return index_ != nullptr; }
     uint32_t depth() const { return use_.depth; }  // blocks of the path
+    // Returns the end of the path, for a forecast; NULL if it is empty.
+    const Node* end() const { return use_.node; }
     // Valid while the hold is.
     std::string_view salt() const { return index_ == nullptr ? "" : use_.space->salt; }
     // Returns an empty hold of the same salt, with what hints told this one. Throws bad_alloc.
@@ -106,9 +109,9 @@ class Index {
   // a call that can store nothing costs little, however long the text is.
   void publish(Hold& hold, Tokens text, memory::Tables tables, bool wait) noexcept;
 
-  // Evicts until a group has `blocks` free blocks. Returns false, and evicts nothing, if there are
+  // Evicts until each group has `wanted` free blocks. Returns false, and evicts nothing, if one has
   // not enough evictable ones.
-  bool make_free(size_t group, uint64_t blocks) noexcept;
+  bool make_free(std::span<const uint64_t> wanted) noexcept;
   // Does the same until pages have `wanted` blocks of each group.
   bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
   uint64_t evictable(size_t group);
@@ -133,9 +136,15 @@ class Index {
   // Ends the pin of this text, which has whole blocks. Returns where it ended, in blocks; that is
   // before the end of the text if it was clipped. Returns 0 if there is none.
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
-  // Ends pins for a step that would fail without their blocks, and counts them: those that end
-  // soonest, until `blocks` fewer are pinned, but at least one. Returns false if there is none.
-  bool yield_pins(uint64_t blocks) noexcept;
+  bool has_pins() const;
+  // Returns what must be given up so that a call can have blocks which are neither free nor
+  // evictable, or nothing if all of it is not enough. pages: NULL unless the groups share memory.
+  // Throws bad_alloc.
+  std::optional<Price> price(const memory::Pages* pages, const Lack& lack,
+                             std::span<const Holder> holders);
+  // Does the same and ends the pins among it, for a step that would fail otherwise.
+  std::optional<Price> make_way(const memory::Pages* pages, const Lack& lack,
+                                std::span<const Holder> holders);
   // Sets the retention of the cached blocks of a text that are in a range: to more or less than
   // they have or, for a duration, to more. Returns where the cached part of the range ends; at or
   // before its beginning, nothing of it is cached. Throws bad_alloc.
@@ -193,6 +202,8 @@ class Index {
 
  private:
   std::unique_lock<ReadWriteLock> lock_now() noexcept;
+  std::optional<Price> price_now(const memory::Pages* pages, const Lack& lack,
+                                 std::span<const Holder> holders);
 
   mutable ReadWriteLock mutex_;
   IndexData data_;

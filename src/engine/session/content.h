@@ -40,6 +40,9 @@ class Content {
   prefix::Index::Hold& hold() { return hold_; }
   const prefix::Index::Hold& hold() const { return hold_; }
 
+  // What a forecast needs to know of the blocks that the content references.
+  prefix::Holding holding() const { return {hold_.end(), tables_}; }
+
   // The first position that was dropped while the session had it; UINT64_MAX: none. Other texts
   // cannot share what comes after it: its tokens were computed without the dropped ones.
   uint64_t forgotten_from() const { return forgotten_from_; }

@@ -90,14 +90,25 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
     beside.push_back(content_.table(g).blocks_beside(watermark, needs[g], length(), totals[g]));
   }
   check_possible(cache(), beside, watermark, who);
-  const auto free_more = [&] {
-    if (release_expired(needs)) return true;
-    bool any = false;
-    for (size_t g = 0; g < totals.size(); g++)
-      if (take_tail_over(g, needs[g])) count(g), any = true;
-    return any;
-  };
-  Reservation reservation(cache(), counts, watermark, who, free_more, Reservation::step);
+  const Reservation::Own own = {
+      [&] {
+        prefix::OwnBlocks listed;
+        list_expired(needs, listed);
+        for (size_t g = 0; g < totals.size(); g++)
+          if (const uint32_t tail = memory::block_id(needs[g].tail);
+              needs[g].beside > 0 && tail != PKV_NO_BLOCK)
+            listed.tails.push_back({g, tail, 1, PKV_NO_BLOCK});
+        return listed;
+      },
+      [&](const prefix::OwnBlocks& listed, std::span<const size_t> tails) {
+        release_expired(needs);
+        for (const size_t i : tails)
+          if (cache().prefix() != nullptr)
+            cache().prefix()->let_go(listed.tails[i].group, listed.tails[i].id);
+        for (const auto& tail : listed.tails)
+          if (content_.table(tail.group).group().pool.references(tail.id) == 1) count(tail.group);
+      }};
+  Reservation reservation(cache(), counts, watermark, who, own, Reservation::step);
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
   // grow last, since they count as reserved bytes.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
@@ -108,16 +119,6 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   for (size_t g = 0; g < counts.size(); g++)
     content_.tables()[g]->add_reserved(length(), totals[g], needs[g],
                                        reservation.take(g, counts[g]));
-}
-
-// Returns whether a block that is needed for the copy of a tail is not, because nothing shares the
-// tail once the prefix index has let go of it.
-bool Session::take_tail_over(size_t group, const memory::StepNeed& need) noexcept {
-  const memory::Pool& pool = content_.table(group).group().pool;
-  const uint32_t id = memory::block_id(need.tail);
-  if (need.beside == 0 || id == PKV_NO_BLOCK) return false;
-  if (pool.references(id) == 2 && cache().prefix() != nullptr) cache().prefix()->let_go(group, id);
-  return pool.references(id) == 1;
 }
 
 // Gives the content to the prefix index and the store. Spare blocks are released first: while a
@@ -334,11 +335,21 @@ void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memor
   step_tokens_ = new_tokens;
 }
 
-bool Session::release_expired(std::span<const memory::StepNeed> needs) noexcept {
-  bool any = false;
+void Session::list_expired(std::span<const memory::StepNeed> needs,
+                           prefix::OwnBlocks& listed) const {
+  for (size_t g = 0; g < needs.size(); g++) {
+    const memory::BlockTable& table = content_.table(g);
+    const auto [begin, end] = table.expired(length());
+    for (size_t i = begin; i < end; i++)
+      if (memory::is_block(table.blocks()[i])) listed.expired.push_back({g, table.ids()[i]});
+    if (!table.spare_blocks().empty())
+      listed.spares.push_back({&table, g, length(), needs[g].spares});
+  }
+}
+
+void Session::release_expired(std::span<const memory::StepNeed> needs) noexcept {
   for (size_t g = 0; g < needs.size(); g++)
-    any = content_.tables()[g]->release_expired(length(), needs[g].spares) || any;
-  return any;
+    content_.tables()[g]->release_expired(length(), needs[g].spares);
 }
 
 void Session::drop_originals() noexcept {

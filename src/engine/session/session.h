@@ -110,8 +110,10 @@ class Session {
   }
   // Releases what is kept only for convenience: blocks that left the window in the last step, which
   // a trim of that step needs, and spare blocks that neither `needs` nor later steps take. Call it
-  // when blocks are short. Returns false if there are none.
-  bool release_expired(std::span<const memory::StepNeed> needs) noexcept;
+  // when blocks are short.
+  void release_expired(std::span<const memory::StepNeed> needs) noexcept;
+  // Adds what that would release to a list.
+  void list_expired(std::span<const memory::StepNeed> needs, prefix::OwnBlocks& listed) const;
   // Releases the shared blocks that copies replaced. The step can then only be committed.
   void drop_originals() noexcept;
   // Ends the step and keeps its first `count` new tokens. `ids` holds their ids, or nothing if none
@@ -131,7 +133,6 @@ class Session {
   void retreat(uint64_t new_length) noexcept;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                       const char* who);
-  bool take_tail_over(size_t group, const memory::StepNeed& need) noexcept;
   void take_back();
   void reserve_ids(uint64_t total);
   void clear() noexcept;

@@ -41,13 +41,23 @@ void Batch::reserve() {
     for_entry(i, [&] { needs.add(*members_[i].session, members_[i].count); });
   needs.skip_last_copies();
   needs.check_fits_together();
-  const auto free_more = [&] {
-    bool any = false;
-    for (size_t i = 0; i < members_.size(); i++)
-      any = members_[i].session->release_expired(needs.of(i)) || any;
-    return any || needs.skip_last_copies(cache_.prefix());
-  };
-  Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", free_more,
+  const Reservation::Own own = {
+      [&] {
+        prefix::OwnBlocks listed;
+        listed.tails = needs.tails();
+        for (size_t i = 0; i < members_.size(); i++)
+          members_[i].session->list_expired(needs.of(i), listed);
+        return listed;
+      },
+      [&](const prefix::OwnBlocks& listed, std::span<const size_t> tails) {
+        for (const size_t i : tails)
+          if (cache_.prefix() != nullptr)
+            cache_.prefix()->let_go(listed.tails[i].group, listed.tails[i].id);
+        needs.skip_last_copies();
+        for (size_t i = 0; i < members_.size(); i++)
+          members_[i].session->release_expired(needs.of(i));
+      }};
+  Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", own,
                           Reservation::step,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");

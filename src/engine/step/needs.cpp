@@ -35,9 +35,12 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     if (tail != PKV_NO_BLOCK && references(g, tail) > 1) {
       Writers& writers = writers_[{g, tail}];
       writers.count++;
-      if (start >= writers.length) writers = {writers.count, start, steps_.size() - 1};
+      const std::span<const memory::Block> spares = table.spare_blocks();
+      if (start >= writers.length)
+        writers = {writers.count, start, steps_.size() - 1,
+                   spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])};
       step.copies = true;
-      if (table.spare_blocks().empty())
+      if (spares.empty())
         step.beside = 1;
       else
         step.spares = 1;  // the copy goes into a spare block
@@ -95,20 +98,24 @@ void Needs::check_fits_together() const {
        who_, steps_.size() / blocks_.size(), llu(pages), cut.pages);
 }
 
-bool Needs::skip_last_copies(prefix::Index* index) {
-  bool any = false;
+void Needs::skip_last_copies() {
   for (const auto& [tail, writers] : writers_) {
     const auto [group, id] = tail;
     memory::StepNeed& step = steps_[writers.step];
-    if (index != nullptr && references(group, id) == writers.count + 1) index->let_go(group, id);
     if (references(group, id) != writers.count || !step.copies) continue;
     blocks_[group] -= step.beside;
     step.beside = step.spares = 0;
     step.copies = false;
     if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
-    any = true;
   }
-  return any;
+}
+
+std::vector<prefix::OwnBlocks::Tail> Needs::tails() const {
+  std::vector<prefix::OwnBlocks::Tail> tails;
+  for (const auto& [tail, writers] : writers_)
+    if (steps_[writers.step].copies)
+      tails.push_back({tail.first, tail.second, writers.count, writers.spare});
+  return tails;
 }
 
 size_t Needs::copies() const {

@@ -27,10 +27,11 @@ class Needs {
   void check_fits_together() const;
   // Call this after the last add(). Where every holder of a shared tail also writes to it, one of
   // them needs no copy: it is the only holder once the others have copied. The longest session is
-  // chosen, so that an abort finds all rows of the others unchanged. Pass `index` only if
-  // blocks are short: the prefix index then drops a tail if it is the only holder besides the
-  // writers. Returns true if this saved a copy.
-  bool skip_last_copies(prefix::Index* index = nullptr);
+  // chosen, so that an abort finds all rows of the others unchanged.
+  void skip_last_copies();
+  // Lists the other tails, of which one more copy can be skipped once nobody but the writers holds
+  // them.
+  std::vector<prefix::OwnBlocks::Tail> tails() const;
 
   // Returns whether a session that was added writes to this block, which others share.
   bool writes_to_shared(size_t group, uint32_t id) const { return writers_.contains({group, id}); }
@@ -53,6 +54,7 @@ class Needs {
     // The length of the longest one, and the place of its step in steps_.
     uint64_t length = 0;
     size_t step = 0;
+    uint32_t spare = PKV_NO_BLOCK;  // the spare block that would take its copy
   };
 
   uint32_t references(size_t group, uint32_t id) const;

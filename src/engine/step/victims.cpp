@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/status.h"
 #include "engine/cache/reservation.h"
 #include "engine/step/needs.h"
@@ -217,6 +216,31 @@ class Plan {
   pkv_error_details shortage() const { return forecast_.shortage(*needs_); }
   const std::vector<size_t>& victims() const { return victims_; }
 
+  // Returns whether the step fits if the store and pins give up theirs, too.
+  bool fits_with_all() const {
+    prefix::Index* const index = cache_.prefix();
+    if (index == nullptr) return false;
+    prefix::OwnBlocks own;
+    own.tails = needs_->tails();
+    for (size_t i = 0; i < new_tokens_.size(); i++)
+      if (!suspended_[i]) sessions_[i]->list_expired(needs_->of(i), own);
+    std::vector<prefix::Holder> holders;
+    for (const size_t victim : victims_)
+      holders.push_back({sessions_[victim]->content().holding()});
+    bool enough = false;
+    const auto look = [&](std::span<const prefix::Holder> of_store) {
+      holders.insert(holders.end(), of_store.begin(), of_store.end());
+      const prefix::Lack lack{needs_->blocks(), needs_->watermark(), own, true};
+      enough = index->price(cache_.pages(), lack, holders).has_value();
+      return std::vector<size_t>{};
+    };
+    if (cache_.store() != nullptr)
+      cache_.store()->give_way(look);
+    else if (index->has_pins())
+      look({});
+    return enough;
+  }
+
   // Suspends candidates, the last one first, until the step fits or only one is left.
   void suspend(std::span<const size_t> candidates) {
     while (!fits() && candidates.size() > 1) {
@@ -257,20 +281,6 @@ class Plan {
   std::vector<bool> suspended_;
 };
 
-// Ends pins as a step would, for a plan in which all victims are suspended. A pin keeps one block
-// of each group at most where it ends, so no more end than the plan needs. Returns false if there
-// are none, or if all of them do not keep enough.
-bool yield_pins(const Cache& cache, uint64_t blocks_short) {
-  prefix::Index* const index = cache.prefix();
-  if (index == nullptr) return false;
-  const uint64_t groups = cache.groups().size();
-  if (blocks_short > index->figures().pinned * groups ||
-      !index->yield_pins(ceil_div(blocks_short, groups)))
-    return false;
-  cache.log_yielded_pin();
-  return true;
-}
-
 }  // namespace
 
 std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
@@ -278,15 +288,13 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   for (size_t i = 0; i < new_tokens.size(); i++)
     for_entry(i, [&] { sessions[i]->check_ready("choose_victims"); });
   const std::vector<size_t> candidates = candidates_among(sessions, new_tokens.size());
-  for (;;) {
-    Plan plan(cache, sessions, new_tokens);
-    plan.suspend(candidates);
-    if (plan.fits()) return plan.victims();
-    if (yield_pins(cache, plan.shortage().blocks_short)) continue;
+  Plan plan(cache, sessions, new_tokens);
+  plan.suspend(candidates);
+  if (!plan.fits() && !plan.fits_with_all())
     fail(plan.shortage(),
          "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
          plan.victims().size());
-  }
+  return plan.victims();
 }
 
 }  // namespace pkv

@@ -11,9 +11,9 @@ namespace pkv {
 // Returns indices of sessions to suspend. The first new_tokens.size() sessions are those of the
 // step, the others are candidates only; a batch of the step's sessions that are not among the
 // victims then gets its blocks. Sessions with the lowest priority go first, among equals the one
-// opened last, and the session that would go last always stays. Changes nothing, but ends pins if
-// not even all others suffice with them. Throws OUT_OF_BLOCKS (without pins, not even
-// all others suffice), TOO_LARGE, SUSPENDED, BUSY, bad_alloc.
+// opened last, and the session that would go last always stays. If not even all others suffice, the
+// batch also takes what the store and pins hold. Changes nothing. Throws OUT_OF_BLOCKS (not even
+// all of that suffices), TOO_LARGE, SUSPENDED, BUSY, bad_alloc.
 std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessions,
                                    std::span<const uint32_t> new_tokens);
 

@@ -10,7 +10,6 @@ bool Queue::push(Content content, bool asked) {
   const std::lock_guard lock(mutex_);
   if (stopping_ || queued_ >= (asked ? max_blocks_ / 2 + 1 : max_blocks_)) return false;
   contents_.push_back(std::move(content));
-  taken_.fetch_add(1, std::memory_order_release);
   queued_ += blocks;
   changed_.notify_all();
   return true;
@@ -27,13 +26,26 @@ uint64_t Queue::flush(std::chrono::steady_clock::time_point until) noexcept {
   return queued_ + writing_;
 }
 
-bool Queue::release() noexcept {
-  const std::lock_guard lock(mutex_);
-  const bool any = !contents_.empty();
-  contents_.clear();  // locked, so that freeze() sees every block that is held
-  count_dropped(std::exchange(queued_, 0));
+std::unique_lock<std::mutex> Queue::lock(std::vector<prefix::Holder>& holders) {
+  std::unique_lock lock(mutex_);
+  for (Content& content : contents_) holders.push_back({content.holding()});
+  return lock;
+}
+
+void Queue::release(std::span<const size_t> places) noexcept {
+  size_t place = 0;
+  for (auto content = contents_.begin(); !places.empty(); place++) {
+    const auto next = std::next(content);
+    if (place == places.front()) {
+      const uint64_t blocks = content->hold().depth();
+      queued_ -= blocks;
+      count_dropped(blocks);
+      contents_.erase(content);
+      places = places.subspan(1);
+    }
+    content = next;
+  }
   written_.notify_all();
-  return any;
 }
 
 void Queue::stop() noexcept {

@@ -2,7 +2,6 @@
 // blocks that were not written yet are evicted last.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <list>
@@ -26,21 +25,23 @@ class Queue {
   // Waits until all is written, or until the given time. Returns how many block positions are not
   // written yet.
   uint64_t flush(std::chrono::steady_clock::time_point until) noexcept;
-  // Drops all contents. Returns whether there were any.
-  bool release() noexcept;
+  // Locks the queue and appends its contents, the first one first.
+  std::unique_lock<std::mutex> lock(std::vector<prefix::Holder>& holders);
+  // Drops those contents that come at these places in the queue, in ascending order. The caller has
+  // the lock.
+  void release(std::span<const size_t> places) noexcept;
   // The writer writes what is left and ends.
   void stop() noexcept;
 
   // For the writer: waits for a content, and returns false if the queue is stopped and empty.
   bool wait() noexcept;
-  // Moves the first content to an empty `to`, unless release() dropped it after wait().
+  // Moves the first content to an empty `to`, unless it was released after wait().
   void pop(std::optional<Content>& to) noexcept;
   // Ends the work on what pop() moved. The block positions that were not written are dropped.
   void finish(uint64_t written) noexcept;
   // Waits for a time, but not while a thread is in flush() or after stop().
   void pause(std::chrono::nanoseconds time) noexcept;
 
-  uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }
   uint64_t dropped() const noexcept { return dropped_; }
   uint64_t unwritten() const noexcept;
   // Locks the queue for inspect() and appends its contents.
@@ -54,7 +55,6 @@ class Queue {
   uint64_t queued_ = 0, writing_ = 0;  // block positions
   unsigned flushing_ = 0;              // the number of threads in flush()
   bool stopping_ = false;
-  std::atomic<uint64_t> taken_{0};
   Count dropped_;
 };
 

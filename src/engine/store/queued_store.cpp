@@ -1,6 +1,8 @@
 // Combines the queue, the writer and the reader.
 #include "engine/store/queued_store.h"
 
+#include <algorithm>
+
 namespace pkv::store {
 
 QueuedStore::QueuedStore(Cache& cache, const pkv_store_config& config)
@@ -18,19 +20,34 @@ QueuedStore::~QueuedStore() {
   reader_.stop();
 }
 
-uint64_t QueuedStore::give_way() noexcept {
-  const uint64_t taken = queue_.taken() + reader_.taken();
-  // A content moves from the queue to the writer, so none is missed in this order.
-  bool any = queue_.release();
-  any = writer_.release() || any;
-  any = reader_.release() || any;
+// What was read goes first, since the store has it, then what waits longest to be written, and last
+// what is being written. The reader's own thread needs blocks for its content, and has the lock.
+void QueuedStore::give_way(const Choose& choose) {
+  std::vector<prefix::Holder> holders, written;
+  std::unique_lock<std::mutex> reading;
+  if (!reader_.worker().is_caller()) reading = reader_.worker().lock_holder(holders);
+  const size_t read = holders.size();
+  const auto writing = writer_.worker().lock_holder(written);
+  const auto queueing = queue_.lock(holders);
+  const size_t queued = holders.size() - read;
+  holders.insert(holders.end(), written.begin(), written.end());
+  std::vector<size_t> from_queue;
+  const std::vector<size_t> chosen = choose(holders);
+  for (const size_t place : chosen)
+    if (place < read)
+      reader_.worker().release();
+    else if (place < read + queued)
+      from_queue.push_back(place - read);
+    else
+      writer_.worker().release();
+  std::sort(from_queue.begin(), from_queue.end());
+  queue_.release(from_queue);
   const Logger& logger = format_.cache().logger();
-  if (any && logger.listens() && dropped_interval_.begin())
+  if (!chosen.empty() && logger.listens() && dropped_interval_.begin())
     logger.log(PKV_LOG_WARNING,
                "blocks are short: some were given up before they were written to the store; %llu "
                "block positions were dropped so far",
                llu(queue_.dropped()));
-  return taken;
 }
 
 void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {

@@ -95,7 +95,10 @@ void Reader::run() noexcept {
       if (error.status == PKV_IO) cache().log_failed_copy(error.text);
     } catch (const std::bad_alloc&) {
     }
-    worker_.release();
+    {
+      const auto step = worker_.lock();
+      worker_.release();
+    }
     const std::lock_guard lock(requests_mutex_);
     requests_.pop_front();
     ended_.notify_all();
@@ -179,7 +182,6 @@ uint64_t Reader::match_in_memory(const Request& request, prefix::Tokens text) {
   // Locked all the while, so that inspect() sees every block that is held.
   const auto step = worker_.lock();
   Content& content = worker_.content().emplace(cache());
-  taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, request.retention);
   const uint64_t blocks =
       cache().prefix()->match(content.hold(), text, content.tables()) / block_size();

@@ -31,14 +31,11 @@ class Reader {
   // Cancels all requests, and ends the thread.
   void stop() noexcept;
 
-  // Releases the content that the reader works on, unless the caller is the reader's own thread,
-  // which needs blocks for it. Returns whether there was one.
-  bool release() noexcept { return !worker_.is_caller() && worker_.release(); }
+  // The content that the reader works on, for give_way().
+  Worker& worker() { return worker_; }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
     return worker_.freeze(contents);
   }
-  // Returns how many contents the reader has worked on.
-  uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }
   void report(pkv_store_stats& stats) const noexcept;
 
  private:
@@ -90,7 +87,6 @@ class Reader {
   std::condition_variable requested_, ended_;
   std::list<Request> requests_;  // by turn; the thread works on the first one
   bool stopping_ = false;
-  std::atomic<uint64_t> taken_{0};
   Count asked_items_, read_items_, read_bytes_, corrupt_items_;
   Worker worker_;  // comes last, so that its thread ends first
 };

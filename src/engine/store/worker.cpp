@@ -32,14 +32,19 @@ std::unique_lock<std::mutex> Worker::lock() noexcept {
   return std::unique_lock(mutex_);
 }
 
-bool Worker::release() noexcept {
+std::unique_lock<std::mutex> Worker::lock_holder(std::vector<prefix::Holder>& holders) {
   releasing_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   releasing_.fetch_sub(1, std::memory_order_relaxed);
-  const bool any = content_.has_value();
-  content_.reset();  // locked, so that freeze() sees every block that is held
+  if (!content_) return lock;
+  prefix::Holder& holder = holders.emplace_back(prefix::Holder{content_->holding()});
+  if (in_flight_ && !copying_) holder.push_back(in_flight_->holding());
+  return lock;
+}
+
+void Worker::release() noexcept {
+  content_.reset();
   if (!copying_) in_flight_.reset();
-  return any;
 }
 
 std::unique_lock<std::mutex> Worker::freeze(std::vector<const Content*>& contents) {

@@ -25,9 +25,9 @@ class Worker {
   void start(size_t buffer_bytes, const std::function<void()>& run);
   unsigned char* buffer() { return buffer_.data(); }
 
-  // Locks the content for one step of the thread, after all calls of release() that wait.
+  // Locks the content for one step of the thread, after all calls of lock_holder() that wait.
   std::unique_lock<std::mutex> lock() noexcept;
-  // Empty between two tasks and after release(). Only for the thread itself, while it has the lock.
+  // Empty between two tasks and after a release. Only for the thread itself, while it has the lock.
   std::optional<Content>& content() { return content_; }
 
   // The blocks that the thread copies now; under the lock, too.
@@ -47,9 +47,10 @@ class Worker {
     lock_again(step);
   }
 
-  // Releases the content, and what is in flight unless it is being copied. Returns whether there
-  // was a content.
-  bool release() noexcept;
+  // Locks the content for a thread that lacks blocks, and appends what release() would let go of.
+  std::unique_lock<std::mutex> lock_holder(std::vector<prefix::Holder>& holders);
+  // Releases the content, and what is in flight unless it is being copied. The caller has a lock.
+  void release() noexcept;
   // Returns whether the calling thread is the worker's.
   bool is_caller() const noexcept {
     return std::this_thread::get_id() == id_.load(std::memory_order_relaxed);
@@ -66,7 +67,7 @@ class Worker {
   std::mutex mutex_;
   std::optional<Content> content_, in_flight_;
   bool copying_ = false;
-  std::atomic<unsigned> releasing_{0};  // the number of threads that wait in release()
+  std::atomic<unsigned> releasing_{0};  // the number of threads that wait in lock_holder()
   std::vector<unsigned char> buffer_;
   std::thread thread_;
   std::atomic<std::thread::id> id_{};  // set once the thread runs

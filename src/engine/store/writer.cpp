@@ -40,7 +40,10 @@ void Writer::run() noexcept {
       if (error.status == PKV_IO) format_.cache().log_failed_copy(error.text);
     } catch (const std::bad_alloc&) {
     }
-    worker_.release();
+    {
+      const auto step = worker_.lock();
+      worker_.release();
+    }
     queue_.finish(written);
   }
 }

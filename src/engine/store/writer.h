@@ -18,8 +18,8 @@ class Writer {
   void write(Content content) noexcept;
   // Does the same for a hint, unless half of the queue is full already: then it returns false.
   bool share(Content content) noexcept;
-  // Releases the content that the writer works on. Returns whether there was one.
-  bool release() noexcept { return worker_.release(); }
+  // The content that the writer works on, for give_way().
+  Worker& worker() { return worker_; }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
     return worker_.freeze(contents);
   }

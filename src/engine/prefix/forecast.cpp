@@ -1,0 +1,242 @@
+#include "engine/prefix/forecast.h"
+
+#include <algorithm>
+
+namespace pkv::prefix {
+
+Forecast::Forecast(std::span<const std::unique_ptr<memory::Group>> groups,
+                   const memory::Pages* pages, const IndexData* index)
+    : groups_(groups), index_(index), dropped_(groups.size()), expired_(groups.size()) {
+  for (size_t g = 0; g < groups.size(); g++)
+    free_.push_back(groups[g]->pool.free_count() +
+                    (index != nullptr ? index->blocks.evictable(g) : 0));
+  if (pages != nullptr) pages_.emplace(*pages);
+}
+
+// Adds what goes next until the call fits. Then takes back what it fits without, the last first: a
+// content of a text that is in use frees nothing, nor does a pin above another one.
+std::optional<Price> Forecast::price(const Lack& lack, std::span<const Holder> holders) {
+  lack_ = &lack;
+  holders_ = holders;
+  tails_.resize(lack.own.tails.size());
+  for (const auto& [group, id] : lack.own.expired) change_reference(expired_, group, id, gone);
+  Price price;
+  size_t given = 0;
+  bool enough = fits();
+  for (; !enough && given < tails_.size() + holders.size(); enough = fits())
+    change_tail_or_holder(given++, gone);
+  if (!enough && !(lack.yields_pins && end_pins(price.pins))) return std::nullopt;
+  while (given-- > 0) {
+    change_tail_or_holder(given, back);
+    if (fits()) continue;
+    change_tail_or_holder(given, gone);
+    if (given < tails_.size())
+      price.tails.push_back(given);
+    else
+      price.holders.push_back(given - tails_.size());
+  }
+  return price;
+}
+
+void Forecast::change_tail_or_holder(size_t i, Change to) {
+  if (i < tails_.size())
+    tails_[i] = to == gone;
+  else
+    change(holders_[i - tails_.size()], to);
+}
+
+void Forecast::change(const Holder& holder, Change to) {
+  for (const auto& [end, tables] : holder) {
+    for (size_t g = 0; g < tables.size(); g++)
+      for (const auto& blocks : {tables[g]->blocks(), tables[g]->spare_blocks()})
+        for (const memory::Block block : blocks)
+          if (memory::is_block(block)) change_reference(dropped_, g, memory::block_id(block), to);
+    if (end != nullptr) change_use(*end, to);
+  }
+}
+
+// Counts the blocks of nodes whose last use ends or begins again.
+void Forecast::change_use(const Node& end, Change to) {
+  for (const Node* node = &end; node != nullptr; node = node->parent) {
+    uint32_t& ended = uses_[node];
+    const auto count_blocks = [&] {
+      if (!is_used(*node))
+        node->for_each_block([&](uint32_t, size_t group, memory::Block block) {
+          if (!index_->blocks.sparse(group) && available(group, memory::block_id(block)))
+            count(group, memory::block_id(block), to);
+        });
+    };
+    if (to == back) count_blocks();
+    ended = to == gone ? ended + 1 : ended - 1;
+    if (to == gone) count_blocks();
+  }
+}
+
+void Forecast::change_reference(std::vector<memory::GoneCounts>& counts, size_t group, uint32_t id,
+                                Change to) {
+  const bool before = available(group, id);
+  uint32_t& n = counts[group][id];
+  n = to == gone ? n + 1 : n - 1;
+  if (available(group, id) != before) count(group, id, to);
+}
+
+void Forecast::count(size_t group, uint32_t id, Change to) {
+  if (to == gone) {
+    free_[group]++;
+    if (pages_) pages_->free(group, id);
+  } else {
+    free_[group]--;
+    if (pages_) pages_->use(group, id);
+  }
+}
+
+// ---- Pins ---------------------------------------------------------------------------------------
+
+// Ends pins until the call fits, and returns those that it needs. Looks at each node once for all
+// pins at it and below, and then once more for each pin that is kept: many may lie on one path.
+bool Forecast::end_pins(std::vector<Node*>& needed) {
+  if (index_ == nullptr) return false;
+  std::vector<Node*> pins;
+  for (const auto& [until, node] : index_->pins) pins.push_back(node);
+  std::vector<size_t> ends;  // by pin: the place of its node
+  std::vector<Pinned> nodes = nodes_of(pins, ends);
+  std::vector<size_t> order(nodes.size());
+  for (size_t i = 0; i < order.size(); i++) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return nodes[a].last < nodes[b].last; });
+  bool enough = false;
+  for (size_t next = 0; !enough; enough = fits()) {
+    if (next == order.size()) return false;
+    const size_t pin = nodes[order[next]].last;
+    while (next < order.size() && nodes[order[next]].last == pin)
+      change_pinned(nodes[order[next++]], gone);
+  }
+  for (size_t pin = pins.size(); pin-- > 0;)
+    if (nodes[ends[pin]].free && !can_keep(nodes, ends[pin])) needed.push_back(pins[pin]);
+  return true;
+}
+
+// Returns the nodes that pins keep, and where each pin ends among them.
+std::vector<Forecast::Pinned> Forecast::nodes_of(std::span<Node* const> pins,
+                                                 std::vector<size_t>& ends) {
+  std::vector<Pinned> nodes;
+  std::unordered_map<const Node*, size_t> places;
+  for (size_t pin = 0; pin < pins.size(); pin++) {
+    size_t below = none;
+    for (const Node* node = pins[pin]; node != nullptr; node = node->parent) {
+      const auto [place, is_new] = places.try_emplace(node, nodes.size());
+      if (is_new) nodes.push_back({node, none, 0, false});
+      if (below == none)
+        ends.push_back(place->second), nodes[place->second].last = pin;
+      else
+        nodes[below].above = place->second;
+      if (!is_new) break;
+      below = place->second;
+    }
+  }
+  // Children begin after their parents, so each node is complete before it is passed upwards.
+  std::vector<size_t> order(nodes.size());
+  for (size_t i = 0; i < order.size(); i++) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return nodes[a].node->end() > nodes[b].node->end(); });
+  for (const size_t i : order)
+    if (nodes[i].above != none)
+      nodes[nodes[i].above].last = std::max(nodes[nodes[i].above].last, nodes[i].last);
+  return nodes;
+}
+
+// Counts the blocks of a node of which all pins end or begin again: those that uses kept, and those
+// of sparse groups that pins keep.
+void Forecast::change_pinned(Pinned& pinned, Change to) {
+  const Node& node = *pinned.node;
+  const auto count_blocks = [&](Change change) {
+    node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
+      if (memory::is_block(block) && available(group, memory::block_id(block)))
+        count(group, memory::block_id(block), change);
+    });
+  };
+  // Some of the blocks are available either way.
+  count_blocks(back);
+  if (to == gone)
+    unpinned_.insert(&node);
+  else
+    unpinned_.erase(&node);
+  count_blocks(gone);
+  pinned.free = to == gone;
+}
+
+// Returns whether the call fits without the end of a pin; if not, the pin stays ended.
+bool Forecast::can_keep(std::vector<Pinned>& nodes, size_t end) {
+  std::vector<size_t> kept;
+  for (size_t i = end; i != none && nodes[i].free; i = nodes[i].above) {
+    change_pinned(nodes[i], back);
+    kept.push_back(i);
+    if (fits()) continue;
+    for (const size_t each : kept) change_pinned(nodes[each], gone);
+    return false;
+  }
+  return true;
+}
+
+// ---- What is available --------------------------------------------------------------------------
+
+uint32_t Forecast::references(size_t group, uint32_t id) const {
+  const memory::Pool& pool = groups_[group]->pool;
+  const auto own = expired_[group].find(id);
+  return memory::references_left(pool, id, &dropped_[group]) -
+         (own != expired_[group].end() ? own->second : 0);
+}
+
+bool Forecast::index_has(size_t group, uint32_t id) const {
+  return index_ != nullptr && index_->blocks.place_of(group, id).node != nullptr;
+}
+
+bool Forecast::index_gives_up(size_t group, uint32_t id) const {
+  const Node& node = *index_->blocks.place_of(group, id).node;
+  if (!index_->blocks.sparse(group)) return !is_used(node);
+  return !index_->blocks.kept_by_pin(group, id) || node.pinned == 0 || unpinned_.contains(&node);
+}
+
+bool Forecast::is_used(const Node& node) const {
+  const auto ended = uses_.find(&node);
+  const uint32_t pins = unpinned_.contains(&node) ? node.pinned : 0;
+  return node.users > pins + (ended != uses_.end() ? ended->second : 0);
+}
+
+bool Forecast::available(size_t group, uint32_t id) const {
+  const uint32_t left = references(group, id);
+  return index_has(group, id) ? left == 1 && index_gives_up(group, id) : left == 0;
+}
+
+// Returns whether one of the sessions that write to a tail needs no copy once the index has let go
+// of it.
+bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
+  const bool lets_go = index_has(tail.group, tail.id) && index_gives_up(tail.group, tail.id);
+  return references(tail.group, tail.id) - lets_go == tail.writers;
+}
+
+bool Forecast::fits() {
+  const auto& [counts, watermark, own, yields_pins] = *lack_;
+  std::vector<uint64_t> wanted(counts.begin(), counts.end());
+  std::vector<OwnBlocks::Reference> spares;
+  for (size_t i = 0; i < tails_.size(); i++) {
+    const OwnBlocks::Tail& tail = own.tails[i];
+    if (!tails_[i] || !is_unshared(tail)) continue;
+    if (tail.spare == PKV_NO_BLOCK)
+      wanted[tail.group]--;
+    else
+      spares.push_back({tail.group, tail.spare});
+  }
+  for (const auto& [table, group, length, taken] : own.spares)
+    for (const memory::Block block : table->expired_spares(length, taken, &dropped_[group]))
+      spares.push_back({group, memory::block_id(block)});
+  for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : watermark;
+  for (const auto& [group, id] : spares) count(group, id, gone);
+  bool enough = true;
+  for (size_t g = 0; g < wanted.size() && !pages_; g++) enough = enough && wanted[g] <= free_[g];
+  if (pages_) enough = pages_->fits(wanted);
+  for (const auto& [group, id] : spares) count(group, id, back);
+  return enough;
+}
+
+}  // namespace pkv::prefix

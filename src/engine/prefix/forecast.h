@@ -1,0 +1,126 @@
+// Forecasts which blocks a call can have if others let go of theirs: contents that wait for a
+// store, and pins. So a call that cannot get its blocks fails before anything was given up for it,
+// and one that can gives up no more than it must.
+//
+// A block is available if nothing references it, or only the prefix index does and the index gives
+// it up: a block of a full group once no use keeps its node, and one of a sparse group unless a pin
+// keeps it.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/memory/block_table.h"
+#include "engine/memory/pages.h"
+#include "engine/prefix/index_data.h"
+
+namespace pkv::prefix {
+
+// A content that lets go of its blocks. `end` is where the path ends that it uses; NULL: it uses
+// none. A holder is what lets go together.
+struct Holding {
+  const Node* end;
+  memory::Tables tables;
+};
+using Holder = std::vector<Holding>;
+
+// What the sessions of a call can do without. They give it up before anybody else does.
+struct OwnBlocks {
+  // A reference that the next step of its session does not need.
+  struct Reference {
+    size_t group;
+    uint32_t id;
+  };
+  // A session that may have more spare blocks than it needs: see BlockTable::expired_spares().
+  struct Spares {
+    const memory::BlockTable* table;
+    size_t group;
+    uint64_t length, taken;
+  };
+  // A part-filled block that `writers` sessions of the call write to. If nobody else references it,
+  // one of them needs no copy; so the index can let go of it instead of another block.
+  struct Tail {
+    size_t group;
+    uint32_t id;
+    uint32_t writers;
+    uint32_t spare;  // the spare block that takes the copy; PKV_NO_BLOCK: a new one does
+  };
+  std::vector<Reference> expired;
+  std::vector<Spares> spares;
+  std::vector<Tail> tails;
+};
+
+// A call that lacks blocks.
+struct Lack {
+  std::span<const uint64_t> counts;  // the blocks that it takes, by group
+  uint32_t watermark;                // how many stay free in each group where it takes some
+  const OwnBlocks& own;
+  bool yields_pins;  // whether pins end for it
+};
+
+// What must be given up for a call: its own tails and other holders, by their places in the lists,
+// and pins, by the nodes where they end.
+struct Price {
+  std::vector<size_t> tails, holders;
+  std::vector<Node*> pins;
+};
+
+class Forecast {
+ public:
+  // Begins with what is free or, as of the last review, evictable. index: NULL if there is none.
+  // pages: NULL unless the groups share memory. Throws bad_alloc.
+  Forecast(std::span<const std::unique_ptr<memory::Group>> groups, const memory::Pages* pages,
+           const IndexData* index);
+
+  // Returns the price of what a call lacks, or nothing if all together is not enough: first its
+  // tails go, then holders in their order, and last pins, from the one that ends soonest on; but
+  // nothing without which the call still gets its blocks. Throws bad_alloc.
+  std::optional<Price> price(const Lack& lack, std::span<const Holder> holders);
+
+ private:
+  enum Change { gone, back };
+  // A node that pins keep.
+  struct Pinned {
+    const Node* node;
+    size_t above;  // the place of its parent; `none`: a root
+    size_t last;   // the number of the last pin to end at this node or below
+    bool free;     // whether all of them have ended
+  };
+  static constexpr size_t none = ~size_t{0};
+
+  void change_tail_or_holder(size_t i, Change change);
+  void change(const Holder& holder, Change change);
+  void change_use(const Node& end, Change change);
+  void change_reference(std::vector<memory::GoneCounts>& counts, size_t group, uint32_t id,
+                        Change change);
+  void count(size_t group, uint32_t id, Change change);
+
+  bool end_pins(std::vector<Node*>& pins);
+  static std::vector<Pinned> nodes_of(std::span<Node* const> pins, std::vector<size_t>& ends);
+  void change_pinned(Pinned& pinned, Change change);
+  bool can_keep(std::vector<Pinned>& nodes, size_t end);
+
+  uint32_t references(size_t group, uint32_t id) const;
+  bool index_has(size_t group, uint32_t id) const;
+  bool index_gives_up(size_t group, uint32_t id) const;
+  bool is_used(const Node& node) const;
+  bool available(size_t group, uint32_t id) const;
+  bool is_unshared(const OwnBlocks::Tail& tail) const;
+  bool fits();
+
+  const std::span<const std::unique_ptr<memory::Group>> groups_;
+  const IndexData* const index_;
+  const Lack* lack_ = nullptr;
+  std::span<const Holder> holders_;
+  std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
+  std::optional<memory::PageForecast> pages_;  // if the groups share one memory
+  std::vector<bool> tails_;                    // those that the index lets go of
+  // References that are gone, by group: those of holders, and those of the call's own sessions.
+  std::vector<memory::GoneCounts> dropped_, expired_;
+  std::unordered_map<const Node*, uint32_t> uses_;  // of holders, by node: those that have ended
+  std::unordered_set<const Node*> unpinned_;        // the nodes whose pins have all ended
+};
+
+}  // namespace pkv::prefix
