@@ -25,7 +25,8 @@ class ScriptedStore : public pkv::Store {
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
   bool share(pkv::Content) noexcept override { return false; }
   bool prefetch(std::string_view, pkv::prefix::Tokens, uint8_t, uint64_t) override { return false; }
-  bool down() const noexcept override { return false; }
+  bool reads_pause() const noexcept override { return false; }
+  bool writes_pause() const noexcept override { return false; }
   void inspect(const std::function<void(std::span<const pkv::Content* const>)>& look) override {
     std::vector<const pkv::Content*> contents;
     if (held_) contents.push_back(&*held_);
