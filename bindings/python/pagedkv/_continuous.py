@@ -173,7 +173,8 @@ class _Part:
         lists: list[Numbers] = [
             integers(queries, np.uint32, "queries"),
             integers(lengths, np.uint64, "lengths"),
-            integers(tables, np.uint32, "tables", dims=2),
+            # transformers gives -1 for slots of new rows, which nobody reads.
+            integers(np.where(tables < 0, _raw.NO_BLOCK, tables), np.uint32, "tables", dims=2),
             integers(first_rows, np.uint32, "first_rows"),
         ]
         if positions is not None:
