@@ -185,14 +185,50 @@ impl Step for PagedStep<'_> {
     }
 }
 
-/// Calls `use_them` with the numbers of a tensor `[rows][heads][dim]`, without a copy if the heads
-/// of a row are contiguous.
+/// Calls `use_them` with the numbers of a tensor `[rows][heads][dim]`, without a copy if the dims
+/// of a head are contiguous and nothing is broadcast: a stride of 0 means dense rows to pagedkv.
 fn with_rows<T>(tensor: &Tensor, use_them: impl FnOnce(Rows<'_>) -> Result<T>) -> Result<T> {
-    let tensor = if tensor.stride()[2] == 1 { tensor.clone() } else { tensor.contiguous()? };
+    let (dims, strides) = (tensor.dims(), tensor.stride());
+    let broadcast = (0..2).any(|axis| dims[axis] > 1 && strides[axis] == 0);
+    let usable = strides[2] == 1 && !broadcast;
+    let tensor = if usable { tensor.clone() } else { tensor.contiguous()? };
     let (storage, layout) = tensor.storage_and_layout();
     let Storage::Cpu(CpuStorage::F32(numbers)) = &*storage else {
         bail!("pagedkv reads f32 in the memory of the CPU, this is {:?}", tensor.dtype())
     };
     let (row, head) = (layout.stride()[0], layout.stride()[1]);
     use_them(Rows::strided(&numbers[layout.start_offset()..], row, head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagedkv::{CacheConfig, LayerGroup};
+
+    #[test]
+    fn broadcast_tensors_are_written_as_they_are() -> Result<()> {
+        const SHAPE: (usize, usize, usize) = (3, 2, 16);
+        let numbers = (0..3 * 2 * 16).map(|i| i as f32).collect::<Vec<_>>();
+        let whole = Tensor::from_vec(numbers, SHAPE, &Device::Cpu)?;
+        for part in [
+            whole.clone(),
+            whole.narrow(0, 0, 1)?,
+            whole.narrow(1, 1, 1)?,
+            whole.narrow(0, 0, 1)?.narrow(1, 0, 1)?,
+            whole.narrow(2, 0, 1)?,
+        ] {
+            let tensor = part.broadcast_as(SHAPE)?;
+            let config = CacheConfig::new(LayerGroup::new(1, 2, 2, 16)).blocks(1);
+            let cache = pagedkv::Cache::new(&config).map_err(Error::wrap)?;
+            let mut session = cache.open_session().map_err(Error::wrap)?;
+            let mut batch = cache.begin([(&mut session, 3)]).map_err(Error::wrap)?;
+            with_rows(&tensor, |rows| batch.write(0, rows, rows).map_err(Error::wrap))?;
+            batch.commit(None).map_err(Error::wrap)?;
+            let (mut k, mut v) = ([0f32; 96], [0f32; 96]);
+            session.read(0, 0..3, &mut k, &mut v).map_err(Error::wrap)?;
+            let expected = tensor.contiguous()?.flatten_all()?.to_vec1::<f32>()?;
+            assert_eq!((&k[..], &v[..]), (&expected[..], &expected[..]), "{:?}", part.layout());
+        }
+        Ok(())
+    }
 }
