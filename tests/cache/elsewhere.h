@@ -56,13 +56,20 @@ struct Elsewhere {
     for (uint32_t group = 0; group < 2; group++) engine.write(batch, group, 1, rest);
     commit(batch, rest);
   }
-  void check(pkv_session session, const Text& whole) {
+  void extend_without_ids(pkv_session session, const Text& marks) {
+    Batch batch = begin(cache, {session}, {static_cast<uint32_t>(marks.size())});
+    for (uint32_t group = 0; group < 2; group++) engine.write(batch, group, 1, marks);
+    commit(batch);
+  }
+  void check(pkv_session session, const Text& whole) { check(session, whole, whole); }
+  // Checks the ids of a session and what the engine has for its tokens.
+  void check(pkv_session session, const Text& whole, const Text& marks) {
     ASSERT_EQ(whole, tokens_of(session, length_of(session)));
     for (uint32_t group = 0; group < 2; group++) {
       const std::vector<int64_t> slots = slots_of(session, whole.size(), group);
       for (size_t i = 0; i < slots.size(); i++) {
         ASSERT_TRUE(slots[i] >= 0 || (group == 1 && i + window <= whole.size())) << i;
-        ASSERT_TRUE(slots[i] < 0 || engine.at(group, slots[i]) == static_cast<uint64_t>(whole[i]))
+        ASSERT_TRUE(slots[i] < 0 || engine.at(group, slots[i]) == static_cast<uint64_t>(marks[i]))
             << "token " << i << " of group " << group;
       }
     }

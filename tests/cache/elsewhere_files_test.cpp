@@ -52,6 +52,48 @@ TEST(ElsewhereFiles, BringSessionsAndTheIndexBack) {
   }
 }
 
+// A block that several texts of a file have in different ways is asked for once for each of them,
+// and no call names it twice.
+TEST(ElsewhereFiles, ABlockIsNamedOncePerCall) {
+  Elsewhere from({.blocks = 64}), to({.blocks = 128});
+  const Text whole = tokens(1, 23), late = tokens(100, 32), indexed = tokens(1000, 48);
+  // Texts that end at different places inside a block.
+  std::vector<Session> sessions;
+  std::vector<Text> texts;
+  sessions.push_back(from.compute(whole));
+  texts.push_back(whole);
+  for (const size_t length : {18u, 20u, 22u}) {
+    sessions.push_back(Session(fork(sessions[0])));
+    CHECK(pkv_session_trim(sessions.back(), length));
+    texts.emplace_back(whole.begin(), whole.begin() + static_cast<int64_t>(length));
+  }
+  // Ids that only a fork knows.
+  sessions.push_back(open(from.cache));
+  from.extend_without_ids(sessions.back(), late);
+  texts.emplace_back(late.size(), PKV_NO_TOKEN);
+  sessions.push_back(Session(fork(sessions.back())));
+  CHECK(pkv_session_set_tokens(sessions.back(), 0, late.size(), late.data()));
+  texts.push_back(late);
+  // A match that ends inside a block of the index.
+  from.compute(indexed).close();
+  texts.emplace_back(indexed.begin(), indexed.begin() + 40);
+  sessions.push_back(open(from.cache));
+  uint64_t matched = 0;
+  CHECK(pkv_session_match_prefix(sessions.back(), 40, indexed.data(), &matched));
+  EXPECT_EQ(40u, matched);
+
+  pkv_file_config config = with_index();
+  const Bytes file = store::save_meanwhile(
+      from.cache, store::items_of({sessions.begin(), sessions.end()}), &config);
+  EXPECT_GT(from.engine.reads, 2u) << "each group had blocks to name twice";
+  const std::vector<Session> loaded = store::load(to.cache, file, &config);
+  ASSERT_EQ(texts.size(), loaded.size());
+  for (size_t i = 0; i < texts.size(); i++) {
+    SCOPED_TRACE(i);
+    to.check(loaded[i], texts[i], texts[i][0] == PKV_NO_TOKEN ? late : texts[i]);
+  }
+}
+
 TEST(ElsewhereFiles, NothingOfOthersIsSaved) {
   Elsewhere from;
   constexpr int32_t secret = 0x5EC4E7;

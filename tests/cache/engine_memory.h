@@ -1,6 +1,6 @@
 // What an engine keeps by itself: in each layer group, a number for each slot, its mark, which
 // stands for the keys and values of a token. It is the naive device behind block_io, too: its hooks
-// check that no block is handed to two, and can stand still or fail.
+// check all that common.h promises to them, and can stand still or fail.
 #pragma once
 
 #include <algorithm>
@@ -166,18 +166,34 @@ class EngineMemory {
     return result;
   }
 
+  // Returns whether a call names blocks of a group, each once.
+  bool check_named(uint32_t group, size_t n, const uint32_t* ids) const {
+    EXPECT_GT(n, 0u);
+    EXPECT_LT(group, slabs_.size());
+    if (group >= slabs_.size()) return false;
+    std::vector<uint32_t> sorted(ids, ids + n);
+    std::sort(sorted.begin(), sorted.end());
+    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+    EXPECT_TRUE(twice == sorted.end()) << "block " << *twice << " is named twice in one call";
+    EXPECT_LT(sorted.back(), flights_[group].size());
+    return twice == sorted.end() && sorted.back() < flights_[group].size();
+  }
+
   int32_t read(uint32_t group, size_t n, const uint32_t* ids, const uint32_t* tokens, void* to) {
     const uint64_t call = ++reads + writes;
     blocks_read += n;
+    if (!check_named(group, n, ids)) return -EINVAL;
+    EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(to) % 64);
     std::unique_lock lock(mutex_);
     for (size_t i = 0; i < n; i++) {
-      Flight& flight = flights_.at(group).at(ids[i]);
+      Flight& flight = flights_[group][ids[i]];
       EXPECT_FALSE(flight.written) << "block " << ids[i] << " is read while it is written";
       flight.readers++;
     }
     wait_while(lock, reads_held_, call);
     auto* bytes = static_cast<unsigned char*>(to);
     for (size_t i = 0; i < n; i++, bytes += block_bytes) {
+      EXPECT_GT(tokens[i], 0u);
       EXPECT_LE(tokens[i], block_size);
       EXPECT_TRUE(is_zero(bytes));
       std::memcpy(bytes, &slabs_[group][ids[i] * block_size], tokens[i] * sizeof(uint64_t));
@@ -190,9 +206,10 @@ class EngineMemory {
   int32_t write(uint32_t group, size_t n, const uint32_t* ids, const void* from) {
     const uint64_t call = ++writes + reads;
     blocks_written += n;
+    if (!check_named(group, n, ids)) return -EINVAL;
     std::unique_lock lock(mutex_);
     for (size_t i = 0; i < n; i++) {
-      Flight& flight = flights_.at(group).at(ids[i]);
+      Flight& flight = flights_[group][ids[i]];
       EXPECT_FALSE(flight.written) << "block " << ids[i] << " is written twice";
       EXPECT_EQ(0, flight.readers) << "block " << ids[i] << " is written while it is read";
       flight.written = true;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <unordered_map>
 #include <vector>
 
 #include "base/checked.h"
@@ -66,7 +67,18 @@ void BlockIo::call(const char* name, uint32_t index, size_t n, const Call& hook)
 }
 
 void BlockIo::read(uint32_t index, const Group& group, std::span<const Copy> copies) {
-  if (copies.empty()) return;
+  std::vector<std::vector<Copy>> calls;
+  std::unordered_map<uint32_t, size_t> named;  // by block: how many calls name it so far
+  for (const Copy& copy : copies) {
+    const size_t call = named[copy.id]++;
+    if (call == calls.size()) calls.emplace_back();
+    calls[call].push_back(copy);
+  }
+  for (const std::vector<Copy>& of_call : calls) read_once(index, group, of_call);
+}
+
+// Reads blocks of which each is named once.
+void BlockIo::read_once(uint32_t index, const Group& group, std::span<const Copy> copies) {
   const std::vector<uint32_t> ids = numbers(copies, &Copy::id),
                               tokens = numbers(copies, &Copy::tokens);
   Blocks blocks(memory_, group, copies.size());

@@ -22,7 +22,8 @@ class BlockIo {
     uint32_t tokens;       // that the block holds; not for write()
     unsigned char* bytes;  // in the library's memory, as many as a block of the group has
   };
-  // Copy blocks of a group to or from the library's memory, in one call of a hook. Throw IO if it
+  // Copy blocks of a group to or from the library's memory, in one call of a hook. A block that is
+  // read twice, for texts that have different tokens of it, takes two calls. Throw IO if a hook
   // fails, bad_alloc.
   void read(uint32_t index, const Group& group, std::span<const Copy> copies);
   void write(uint32_t index, const Group& group, std::span<const Copy> copies);
@@ -33,6 +34,7 @@ class BlockIo {
   uint64_t failures() const { return failures_; }
 
  private:
+  void read_once(uint32_t index, const Group& group, std::span<const Copy> copies);
   template <class Call>
   void call(const char* name, uint32_t index, size_t n, const Call& hook);
 
