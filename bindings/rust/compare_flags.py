@@ -17,7 +17,7 @@ IGNORED = re.compile(
     r"|-m64$|-f\w+-sections$"
 )
 # The thread runner is a choice: see sources.rs.
-THREADS = re.compile(r"base/parallel_(pool|tbb)\.cpp$")
+THREADS = re.compile(r"base/parallel_(own|tbb)\.cpp$")
 
 
 def read(words):

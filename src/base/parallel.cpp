@@ -85,10 +85,10 @@ void run_on_new_threads(TaskList& tasks, unsigned max_workers) {
 
 }  // namespace
 
-Workers::Workers(unsigned threads, const pkv_runner& runner)
+Workers::Workers(unsigned threads, const pkv_runner& runner, const Logger* logger)
     : runner_(runner),
       threads_(runner.run == nullptr ? limit_threads(threads) : threads),
-      arena_(runner.run == nullptr && threads_ > 1 ? make_arena(threads_) : nullptr) {}
+      arena_(runner.run == nullptr && threads_ > 1 ? make_arena(threads_, logger) : nullptr) {}
 
 Workers::~Workers() {
   // In a forked child the arena is leaked: its threads do not exist there, and its locks may stay

@@ -14,13 +14,16 @@
 
 namespace pkv {
 
+class Logger;
+
 class Workers {
  public:
   class Arena;
 
   explicit Workers(unsigned threads) : Workers(threads, {}) {}
-  // Uses the runner's threads, or an arena if runner.run is NULL.
-  Workers(unsigned threads, const pkv_runner& runner);
+  // Uses the runner's threads, or an arena if runner.run is NULL. The logger, which may be NULL, is
+  // told if the system refuses threads; it outlives the object.
+  Workers(unsigned threads, const pkv_runner& runner, const Logger* logger = nullptr);
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -49,7 +52,7 @@ class Workers {
   void lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept;
 
   static unsigned limit_threads(unsigned threads);
-  static std::unique_ptr<Arena> make_arena(unsigned threads);
+  static std::unique_ptr<Arena> make_arena(unsigned threads, const Logger* logger);
 
   const pkv_runner runner_;
   const unsigned threads_;
@@ -57,7 +60,7 @@ class Workers {
 };
 
 // Threads that are kept between calls. A build has one of two implementations: parallel_tbb.cpp
-// uses oneTBB's threads, parallel_pool.cpp the library's own.
+// uses oneTBB's threads if it can, parallel_own.cpp always those of parallel_pool.h.
 class Workers::Arena {
  public:
   virtual ~Arena() = default;

@@ -1,7 +1,9 @@
-// Workers on threads of the library's own. Builds without oneTBB use them: the Rust crate that
-// carries the sources, and builds for ThreadSanitizer, which does not see into oneTBB.
+// A pool of threads that wait for calls of Workers::run() and help with their tasks.
+#include "base/parallel_pool.h"
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -11,9 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/os.h"
-#include "base/parallel.h"
-
 namespace pkv {
 
 namespace {
@@ -21,6 +20,9 @@ namespace {
 // How often an idle thread looks for work before it sleeps. The layers of a model follow each other
 // within some tens of microseconds, and waking a sleeping thread takes about as long.
 constexpr int looks_before_sleep = 100;
+
+// How long threads that the system refused are not tried again.
+constexpr std::chrono::seconds pause_after_refusal{1};
 
 // One call of Workers::run(), on the stack of the thread that called it.
 struct PoolCall {
@@ -33,7 +35,7 @@ struct PoolCall {
 
 class ThreadPool final : public Workers::Arena {
  public:
-  explicit ThreadPool(unsigned threads) : max_workers_(threads) {}
+  ThreadPool(unsigned threads, const Logger* logger) : max_workers_(threads), logger_(logger) {}
   ~ThreadPool() override;
 
   void run(TaskList& tasks) override;
@@ -41,6 +43,7 @@ class ThreadPool final : public Workers::Arena {
 
  private:
   void start_threads();
+  size_t start_missing();
   void wake(size_t tasks);
   void work();
   PoolCall* find_call() const;
@@ -51,14 +54,18 @@ class ThreadPool final : public Workers::Arena {
   void wait_for_work(std::unique_lock<std::mutex>& lock);
 
   const unsigned max_workers_;  // of one call, its caller included
+  const Logger* const logger_;
   std::mutex mutex_;
   std::condition_variable work_came_, helper_left_;
   std::atomic<uint64_t> work_count_{0};  // rises with each piece of work; idle threads watch it
   PoolCall* oldest_ = nullptr;
   std::deque<std::shared_ptr<TaskList>> lists_;
   std::vector<std::thread> threads_;
+  std::atomic<bool> complete_{false};  // all threads run
+  std::chrono::steady_clock::time_point next_start_{};
+  bool told_ = false;  // the logger was told that threads are missing
   unsigned sleepers_ = 0;
-  bool started_ = false, stopping_ = false;
+  bool stopping_ = false;
 };
 
 ThreadPool::~ThreadPool() {
@@ -71,17 +78,33 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// Starts the threads at the first call, since many caches never compute. If the system starts fewer
-// threads than asked for, those that started do the work.
+// Starts the threads at the first call, since many caches never compute, and those that the system
+// refused at a later one. The caller does not hold the mutex, since the logger may block.
 void ThreadPool::start_threads() {
-  if (started_) return;
-  started_ = true;
+  if (complete_.load(std::memory_order_relaxed)) return;
+  const size_t missing = start_missing();
+  if (missing != 0 && logger_ != nullptr)
+    logger_->log(PKV_LOG_WARNING,
+                 "the system refuses threads, perhaps because of a limit of its container: %zu of "
+                 "%u are missing; the others do their work, and they are tried again",
+                 missing, max_workers_);
+}
+
+// Returns how many threads are missing, if the logger is to be told of it.
+size_t ThreadPool::start_missing() {
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (complete_ || now < next_start_) return 0;
+  next_start_ = now + pause_after_refusal;
   try {
     threads_.reserve(max_workers_ - 1);
     while (threads_.size() + 1 < max_workers_) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
   } catch (const std::bad_alloc&) {
   }
+  const size_t missing = max_workers_ - 1 - threads_.size();
+  complete_ = missing == 0;
+  return std::exchange(told_, told_ || missing != 0) ? 0 : missing;
 }
 
 // Wakes as many sleeping threads as can find a task. The caller holds the mutex.
@@ -106,9 +129,9 @@ void ThreadPool::remove(PoolCall& call) {
 
 void ThreadPool::run(TaskList& tasks) {
   PoolCall call{.tasks = tasks};
+  start_threads();
   {
     const std::lock_guard lock(mutex_);
-    start_threads();
     PoolCall** link = &oldest_;
     while (*link != nullptr) link = &(*link)->newer;
     *link = &call;
@@ -128,8 +151,8 @@ void ThreadPool::run(TaskList& tasks) {
 }
 
 void ThreadPool::lend_threads(const std::shared_ptr<TaskList>& tasks) {
-  const std::lock_guard lock(mutex_);
   start_threads();
+  const std::lock_guard lock(mutex_);
   const size_t helpers = std::min<size_t>(max_workers_ - 1, tasks->n);
   for (size_t i = 0; i < helpers; i++) lists_.push_back(tasks);
   wake(helpers);
@@ -183,13 +206,28 @@ void ThreadPool::work() {
 
 }  // namespace
 
-// As with oneTBB, there are never more threads than CPUs, where they would wait for each other.
-unsigned Workers::limit_threads(unsigned threads) {
-  return std::min(threads, os::processor_count());
+std::unique_ptr<Workers::Arena> make_thread_pool(unsigned threads, const Logger* logger) {
+  return std::make_unique<ThreadPool>(threads, logger);
 }
 
-std::unique_ptr<Workers::Arena> Workers::make_arena(unsigned threads) {
-  return std::make_unique<ThreadPool>(threads);
+bool can_start_threads(unsigned threads) noexcept {
+  std::mutex all_started;
+  std::vector<std::thread> started;
+  bool can = true;
+  {
+    const std::lock_guard held(all_started);  // so that all of them exist at once
+    try {
+      started.reserve(threads);
+      while (started.size() < threads)
+        started.emplace_back([&all_started] { const std::lock_guard wait(all_started); });
+    } catch (const std::system_error&) {
+      can = false;
+    } catch (const std::bad_alloc&) {
+      can = false;
+    }
+  }
+  for (std::thread& thread : started) thread.join();
+  return can;
 }
 
 }  // namespace pkv

@@ -9,7 +9,7 @@ import harness
 
 # For each program its folders, and replacements for some files.
 UNITS = [
-    (["src/base", "src/engine", "src/api"], {"src/base/parallel_pool.cpp"}),
+    (["src/base", "src/engine", "src/api"], {"src/base/parallel_own.cpp"}),
     (["bench/serving"], set()),
 ]
 

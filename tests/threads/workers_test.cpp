@@ -1,4 +1,4 @@
-// Workers on the library's own threads (src/base/parallel_pool.cpp), whatever this build uses.
+// Workers on the library's own threads (src/base/parallel_own.cpp), whatever this build uses.
 // ThreadSanitizer can check these, unlike oneTBB.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

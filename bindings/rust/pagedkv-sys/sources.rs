@@ -10,7 +10,7 @@ use std::sync::Mutex;
 /// All of these folders' files are compiled, except for the other way to run threads, and files for
 /// other systems.
 const FOLDERS: [&str; 3] = ["api", "base", "engine"];
-const THREADS: [&str; 2] = ["parallel_tbb.cpp", "parallel_pool.cpp"];
+const THREADS: [&str; 2] = ["parallel_tbb.cpp", "parallel_own.cpp"];
 /// How many files are compiled as one, since half of the time of compiling is headers.
 const JOINED: usize = 16;
 

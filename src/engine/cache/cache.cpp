@@ -15,7 +15,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
       logger_(logger),
       config_(config),
       kernels_(kernels::select(config.isa)),
-      workers_(config.threads, config.runner),
+      workers_(config.threads, config.runner, &logger_),
       places_(config.layers),
       scratch_(memory_) {
   if (config_.pages)

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace pkv::store {
 
 QueuedStore::QueuedStore(Cache& cache, const pkv_store_config& config)
@@ -55,7 +57,11 @@ void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {
   if (max_wait_.count() == 0 || reads_pause() ||
       cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
     return;
-  reader_.prefetch(salt, text, prefix::normal_retention, 0);
+  try {
+    reader_.prefetch(salt, text, prefix::normal_retention, 0);
+  } catch (const Error& error) {  // without a thread, memory alone is matched
+    return cache.log_failed_copy(error.text);
+  }
   reader_.wait(salt, text, std::chrono::steady_clock::now() + max_wait_);
 }
 

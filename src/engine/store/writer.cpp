@@ -25,6 +25,9 @@ bool Writer::push(Content content, bool asked) noexcept {
   try {
     worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
     return queue_.push(std::move(content), asked);
+  } catch (const Error& error) {
+    format_.cache().log_failed_copy(error.text);
+    return false;
   } catch (...) {
     return false;
   }
