@@ -175,9 +175,10 @@ std::unique_ptr<Source> open_source(const pkv_stream& stream) {
       return std::make_unique<FileSource>(os::file_of(stream.descriptor), false);
     case PKV_STREAM_BUFFER:
       return std::make_unique<BufferSource>(stream.data, stream.size);
-    default:
-      return std::make_unique<HookSource>(stream);
+    case PKV_STREAM_CALLBACKS:
+      break;
   }
+  return std::make_unique<HookSource>(stream);
 }
 
 std::unique_ptr<Sink> open_sink(const pkv_stream& stream, bool durable) {
@@ -189,9 +190,10 @@ std::unique_ptr<Sink> open_sink(const pkv_stream& stream, bool durable) {
       return std::make_unique<FileSink>(stream.descriptor);
     case PKV_STREAM_BUFFER:
       return std::make_unique<BufferSink>(stream.data, stream.size);
-    default:
-      return std::make_unique<HookSink>(stream);
+    case PKV_STREAM_CALLBACKS:
+      break;
   }
+  return std::make_unique<HookSink>(stream);
 }
 
 }  // namespace pkv::file

@@ -116,18 +116,17 @@ class BasicPool {
   PageUse* page_use() const noexcept { return page_use_; }  // NULL: nothing is shared
 
   // Claims the next n slots of an unshared block; *offset is the first of them. Returns
-  // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BUSY (the block is shared) or BLOCK_FULL if it
-  // cannot.
+  // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_SHARED or BLOCK_FULL if it cannot.
   pkv_status claim(Block block, uint32_t n, uint32_t* offset) noexcept;
   // Sets how many slots of an unshared block are filled. Seals the block if all are, else unseals
-  // it. Returns OUT_OF_RANGE (also for filled > block_size), STALE_HANDLE or BUSY (shared) if it
+  // it. Returns OUT_OF_RANGE (also for filled > block_size), STALE_HANDLE or BLOCK_SHARED if it
   // cannot.
   pkv_status set_filled(Block block, uint32_t filled) noexcept;
   // Seals a block: its slots can no longer be claimed. Returns OUT_OF_RANGE or STALE_HANDLE if it
   // cannot.
   pkv_status seal(Block block) noexcept;
-  // Makes an unshared block empty and unsealed. Returns OUT_OF_RANGE, STALE_HANDLE or BUSY (shared)
-  // if it cannot.
+  // Makes an unshared block empty and unsealed. Returns OUT_OF_RANGE, STALE_HANDLE or
+  // BLOCK_SHARED if it cannot.
   pkv_status reset(Block block) noexcept;
 
   uint32_t blocks() const noexcept { return blocks_; }

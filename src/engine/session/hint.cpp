@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace pkv {
 
 namespace {
@@ -45,9 +47,13 @@ class TextHint {
         return prefetch();
       case PKV_HINT_DROP:
         return drop();
-      default:
+      case PKV_HINT_SHARE:
+      case PKV_HINT_DEMOTE:
         return share();
+      case PKV_HINT_RETURN:
+        break;
     }
+    fail(PKV_INTERNAL, "action %d of a hint about a text", static_cast<int>(hint_.action));
   }
 
  private:
@@ -209,7 +215,10 @@ pkv_hint_result apply_hint(Session& session, const Hint& hint) {
     case PKV_HINT_DEMOTE:
       LaterHint(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0}).retain();
       break;
-    default:
+    case PKV_HINT_PIN:
+    case PKV_HINT_UNPIN:
+    case PKV_HINT_PREFETCH:
+    case PKV_HINT_SHARE:
       break;
   }
   return apply_to_tokens(session, hint);
