@@ -179,13 +179,13 @@ typedef struct pkv_layer_group {
    */
   uint32_t draft_tokens;
   /**
-   * The bytes of a block of this group, in all of its layers, if only the engine can read and write
-   * them: they are on a device, say. The cache then needs block_io. 0 (default): the bytes are the
-   * library's, or with storage NONE unknown to it. Heads, dims, dtypes, latent and rotation must be
-   * 0. With state_bytes, a block has room for one state of each layer. Calls that need the numbers
-   * (write, attend, read, kv_view, states) are UNSUPPORTED; the engine copies blocks as
-   * pkv_batch_get_block_copies says. Not with storage CONTIGUOUS. With storage NONE, all groups
-   * have block_bytes, or none.
+   * The bytes of a block of this group, in all of its layers, up to 2^40, if only the engine can
+   * read and write them: they are on a device, say. The cache then needs block_io. 0 (default): the
+   * bytes are the library's, or with storage NONE unknown to it. Heads, dims, dtypes, latent and
+   * rotation must be 0. With state_bytes, a block has room for one state of each layer. Calls that
+   * need the numbers (write, attend, read, kv_view, states) are UNSUPPORTED; the engine copies
+   * blocks as pkv_batch_get_block_copies says. Not with storage CONTIGUOUS. With storage NONE, all
+   * groups have block_bytes, or none.
    */
   uint64_t block_bytes;
   /** Blocks of this group; 0 (default): as `blocks` or memory_bytes of the config say. */

@@ -69,6 +69,10 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   config.all[0].sinks = 4;
   refused(PKV_INVALID_ARGUMENT, config, "4 sinks without a window");
   config.all[0].sinks = 0;
+  // A file has no larger ones, so what has them could not be saved.
+  config.all[0].block_bytes = (uint64_t{1} << 40) + 1;
+  refused(PKV_INVALID_ARGUMENT, config, "block_bytes is 1099511627777; it must be at most 2^40");
+  config.all[0] = elsewhere();
   config.all[0].layers = 3;
   config.all[0].state_bytes = EngineMemory::block_bytes / 3 + 1;
   refused(PKV_INVALID_ARGUMENT, config, "3 states of 44 bytes are more than block_bytes 130");

@@ -388,8 +388,9 @@ std::vector<Case> opaque_cases() {
   add(CONFIG(move(c, g, 100)), fine);
   add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_NONE), fine);
   add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
-  add(CONFIG(move(c, g, UINT64_MAX)), overflow);
-  add(CONFIG(move(c, g, uint64_t{1} << 60)), overflow);
+  add(CONFIG(move(c, g, UINT64_MAX)), invalid);
+  add(CONFIG(move(c, g, uint64_t{1} << 60)), invalid);
+  add(CONFIG(move(c, g, (uint64_t{1} << 40) + 1)), invalid);
   add(CONFIG(move(c, g, 100), c.block_io = nullptr), invalid);
   add(CONFIG(move(c, g, 100), c.block_io = &empty), invalid);
   add(CONFIG(move(c, g, 100), c.block_io = &no_size), invalid);

@@ -72,6 +72,9 @@ memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index, u
   memory::Shape shape{};
   shape.layers = group.layers;
   shape.block_bytes = group.block_bytes;
+  if (group.block_bytes > memory::max_opaque_block_bytes)
+    fail(PKV_INVALID_ARGUMENT, "group %u: block_bytes is %llu; it must be at most 2^40", index,
+         llu(group.block_bytes));
   if (has_numbers(group))
     fail(PKV_INVALID_ARGUMENT,
          "group %u has block_bytes, so its heads, dims, dtypes, latent and rotation must be 0",

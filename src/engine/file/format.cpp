@@ -189,9 +189,8 @@ memory::Rotations get_rotation(ByteReader& in, uint32_t last_kind) {
 
 // Reads the bytes of a block of an opaque group, which have room for its states.
 void get_block_bytes(ByteReader& in, memory::Shape& shape) {
-  constexpr uint64_t most = uint64_t{1} << 40;
   shape.block_bytes = in.get<uint64_t>();
-  if (shape.block_bytes == 0 || shape.block_bytes > most ||
+  if (shape.block_bytes == 0 || shape.block_bytes > memory::max_opaque_block_bytes ||
       shape.state_bytes > shape.block_bytes / shape.layers ||
       (shape.state_bytes != 0 && (shape.window | shape.sinks) != 0))
     fail(PKV_CORRUPT, "a group of the file has blocks of %llu bytes and states of %llu",
