@@ -162,6 +162,8 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  *   checked. A pipe or a callback cannot be read twice: only the part before K and V is checked
  *   first, and a call that fails has used up the stream.
  * - A session that was suspended when it was saved is suspended.
+ * - As after pkv_session_fork, sessions share blocks but not token ids: a load takes 4 bytes for
+ *   each of the `tokens` of pkv_file_inspect, which may be many in a small file.
  * - Entries of the saved prefix index are left out if the cache has them already or has no room for
  *   them. If they have more than 64 times as many tokens as the cache can hold, the least recently
  *   used ones are left out as well. Files do not contain pins, quotas, or what the eviction policy
