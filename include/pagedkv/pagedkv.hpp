@@ -22,8 +22,8 @@
  *
  * OWNERSHIP. The destructor of an object closes its handle; a Batch that was not committed is
  * aborted. Objects may outlive their cache: their handles are then stale, and calls on them throw
- * PKV_STALE_HANDLE. A handle cannot be closed while another thread uses it: if that may happen,
- * call close() and check its status. Such a handle is closed with its cache.
+ * PKV_STALE_HANDLE. What is destroyed or assigned while it cannot be closed (a session whose batch
+ * is open, an object that another thread uses) is closed when a later object is.
  *
  * ERRORS. A status other than PKV_OK is thrown as an Error, with the message of pkv_last_error().
  * Engines expect to run out of blocks: try_begin and try_resume return nothing instead of throwing.
@@ -41,10 +41,12 @@
 
 #include <pagedkv/pagedkv.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -281,14 +283,56 @@ std::vector<T> room_for(const char* what, size_t n) {
   return std::vector<T>(n);
 }
 
-/** Owns a handle and closes it once. Converts to the handle, for C calls. */
+/** Returns whether an object cannot be closed now: a batch, a call or a hook uses it. */
+inline bool is_in_use(pkv_status status) { return status == PKV_BUSY || status == PKV_REENTRANT; }
+
+/** A handle whose owner is gone, but that was in use then. */
+class Unclosed {
+ public:
+  using Close = pkv_status (*)(void* handle);
+
+  /** Closes a handle now, or when a later object is closed. */
+  static void add(void* handle, Close close) noexcept {
+    if (auto* const left = new (std::nothrow) Unclosed{handle, close}) push(left);
+  }
+  /** Closes those handles that are no longer in use. */
+  static void close_all() noexcept {
+    if (first_.load(std::memory_order_relaxed) == nullptr) return;
+    for (Unclosed *left = first_.exchange(nullptr), *next; left != nullptr; left = next) {
+      next = left->next_;
+      if (is_in_use(left->close_(left->handle_)))
+        push(left);
+      else
+        delete left;
+    }
+  }
+
+ private:
+  Unclosed(void* handle, Close close) noexcept : handle_(handle), close_(close) {}
+  static void push(Unclosed* left) noexcept {
+    left->next_ = first_.load();
+    while (!first_.compare_exchange_weak(left->next_, left)) {
+    }
+  }
+
+  static inline std::atomic<Unclosed*> first_{nullptr};
+  void* const handle_;
+  const Close close_;
+  Unclosed* next_ = nullptr;
+};
+
+/**
+ * Owns a handle and closes it once. Converts to the handle, for C calls. A session that is
+ * destroyed while its batch is open, and an object that another thread or a hook uses, are closed
+ * when a later object is.
+ */
 template <class Handle, pkv_status (*close_handle)(Handle)>
 class Owner {
  public:
   Owner(Owner&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Owner& operator=(Owner&& other) noexcept {
     if (this != &other) {
-      close();
+      end();
       handle_ = std::exchange(other.handle_, nullptr);
     }
     return *this;
@@ -304,18 +348,32 @@ class Owner {
   /** Returns the handle, which the caller must then close. */
   [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, nullptr); }
 
-  /** Closes the handle and returns the status. The object then has no handle. */
+  /** Closes the handle and returns the status; keeps it if that is BUSY or REENTRANT. */
   pkv_status close() noexcept {
-    Handle handle = release();
-    return handle == nullptr ? PKV_OK : close_handle(handle);
+    const pkv_status status = handle_ == nullptr ? PKV_OK : close_handle(handle_);
+    if (!is_in_use(status)) closed();
+    return status;
   }
 
  protected:
   Owner() noexcept = default;
   explicit Owner(Handle handle) noexcept : handle_(handle) {}
-  ~Owner() { close(); }
+  ~Owner() { end(); }
+
+  /** Notes that the handle was closed, which may have been all that kept others open. */
+  void closed() noexcept {
+    handle_ = nullptr;
+    Unclosed::close_all();
+  }
 
   Handle handle_ = nullptr;
+
+ private:
+  void end() noexcept {
+    if (!is_in_use(close())) return;
+    Unclosed::add(release(),
+                  [](void* handle) { return close_handle(static_cast<Handle>(handle)); });
+  }
 };
 
 }  // namespace detail
@@ -553,12 +611,12 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   /** Ends the step; tokens has an id for each row. If it throws, the batch is still open. */
   void commit(Span<const int32_t> tokens) {
     detail::same_size("commit", tokens.size(), rows_);  // C takes an empty list for none
-    end(pkv_batch_commit(handle_, tokens.size(), tokens.data()));
+    ended(pkv_batch_commit(handle_, tokens.size(), tokens.data()));
   }
   /** Ends the step without ids. */
-  void commit() { end(pkv_batch_commit(handle_, 0, nullptr)); }
+  void commit() { ended(pkv_batch_commit(handle_, 0, nullptr)); }
   /** Ends the step as if it had never begun. */
-  void abort() { end(pkv_batch_abort(handle_)); }
+  void abort() { ended(pkv_batch_abort(handle_)); }
 
   std::vector<int64_t> slot_mapping(uint32_t group = 0) const {
     return detail::listed<int64_t>([&](size_t capacity, auto* slots, size_t* count) {
@@ -588,9 +646,9 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   }
 
  private:
-  void end(pkv_status status) {
+  void ended(pkv_status status) {
     check(status);
-    handle_ = nullptr;
+    closed();
   }
 
   size_t sessions_ = 0, rows_ = 0;

@@ -188,6 +188,32 @@ TEST(Cpp, ABatchThatIsLeftIsAborted) {
   cache.validate();
 }
 
+// A session cannot be closed while its batch is open, so that happens when the batch ends.
+TEST(Cpp, SessionsThatEndBeforeTheirBatchAreClosed) {
+  Cache cache(small());
+  for (int turn = 0; turn < 100; turn++) {
+    Batch batch;
+    {
+      Session session = cache.open();
+      batch = cache.begin({session}, {16});
+      EXPECT_EQ(session.close(), PKV_BUSY);
+      EXPECT_NE(session.get(), nullptr) << "it can be closed later";
+      if (turn % 3 == 1) session = cache.open();
+    }
+    if (turn % 2 == 0) batch.abort();
+  }
+  EXPECT_EQ(cache.stats().sessions, 0u);
+  EXPECT_EQ(cache.stats().used_blocks, 0u);
+  {
+    Session session = cache.open();
+    Batch batch = cache.begin({session}, {16});
+    session = Session();
+    Cache other = std::move(cache);
+  }
+  Session last = Cache(small()).open();
+  EXPECT_EQ(last.close(), PKV_STALE_HANDLE);
+}
+
 TEST(Cpp, TellsShortBlocksWithoutThrowing) {
   Cache cache(small());
   Session a = cache.open(), b = cache.open();
