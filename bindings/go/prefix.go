@@ -17,6 +17,18 @@ func (s *Session) MatchPrefix(tokens []int32) (int, error) {
 	return int(matched), err
 }
 
+// Admit does the same and reserves blocks for a length of total tokens, or fails with
+// ErrOutOfBlocks and does neither.
+func (s *Session) Admit(tokens []int32, total int) (int, error) {
+	n := numbers{op: "admit"}
+	length := n.u64("total", total)
+	var matched uint64
+	err := n.call(s, func() raw.Status {
+		return raw.SessionAdmit(s.handle, uint64(len(tokens)), first(tokens), length, &matched)
+	})
+	return int(matched), err
+}
+
 // Prefix is the prefix index of a cache: the blocks of ended sessions stay cached under their
 // tokens until their memory is needed. A salt (any bytes, "": none) separates tenants: sessions
 // with different salts share nothing.

@@ -501,6 +501,16 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
         [&](auto* out) { return pkv_session_match_prefix(handle_, ids.size(), ids.data(), out); });
   }
 
+  /** Does the same and reserves blocks for total_tokens in all. Out of blocks: does neither. */
+  std::optional<uint64_t> try_admit(Span<const int32_t> ids, uint64_t total_tokens) {
+    uint64_t matched = 0;
+    const pkv_status status =
+        pkv_session_admit(handle_, ids.size(), ids.data(), total_tokens, &matched);
+    if (status == PKV_OUT_OF_BLOCKS) return std::nullopt;
+    check(status);
+    return matched;
+  }
+
   std::vector<uint32_t> block_table(uint32_t group = 0) const {
     return detail::listed<uint32_t>([&](size_t capacity, auto* ids, size_t* count) {
       return pkv_session_get_block_table(handle_, group, capacity, ids, count);

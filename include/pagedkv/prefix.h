@@ -56,6 +56,30 @@ extern "C" {
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
                                             uint64_t* matched);
 
+/**
+ * Admits a request: gives its empty session the longest cached prefix of its prompt and reserves
+ * blocks up to total_tokens, or does neither. It is a pkv_session_match_prefix and a
+ * pkv_session_reserve in one. So a request that has to wait holds no blocks, and its failing
+ * attempts are neither matches in the statistics nor uses for the eviction policy.
+ *
+ * What it needs besides the cached blocks must be there beside watermark_blocks of the config.
+ * Works without a prefix index, too.
+ *
+ * @param      session       The session.
+ * @param      n             The number of tokens to look for. Leave out the last token of a prompt
+ *                           if you need its output.
+ * @param[in]  tokens        [n]: their ids.
+ * @param      total_tokens  The length to reserve: that of the prompt or, if the request must never
+ *                           run out of blocks, with its longest output.
+ * @param[out] matched       The number of tokens found, which is then the session's length.
+ *
+ * Statuses: OUT_OF_BLOCKS (try again in a later step), TOO_LARGE (refuse the request: it can never
+ * have its blocks), INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an
+ * id is PKV_NO_TOKEN), OUT_OF_MEMORY, LIMIT_REACHED, SUSPENDED (resume it), BUSY. Since 1.0.
+ */
+PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_t* tokens,
+                                     uint64_t total_tokens, uint64_t* matched);
+
 /** Statistics of the index, for one salt or all. */
 typedef struct pkv_prefix_stats {
   uint32_t struct_size;      /**< Must be sizeof(pkv_prefix_stats). */

@@ -91,6 +91,16 @@ pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t*
   });
 }
 
+pkv_status pkv_session_admit(pkv_session handle, size_t n, const int32_t* tokens,
+                             uint64_t total_tokens, uint64_t* matched) {
+  return guarded([&] {
+    const SessionLease session(handle, Access::write);
+    check_list(tokens, n, "tokens");
+    check_pointer(matched, "matched");
+    *matched = session->admit(prefix::Tokens(tokens, n), total_tokens);
+  });
+}
+
 pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
   return guarded([&] { SessionLease(handle, Access::write)->trim(length); });
 }

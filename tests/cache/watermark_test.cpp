@@ -157,5 +157,80 @@ TEST(Watermark, WhatCanNeverBegin) {
   }
 }
 
+// ---- Admission: a match and a reserve in one ----
+
+pkv_prefix_stats figures(pkv_cache cache) {
+  auto stats = made<pkv_prefix_stats>();
+  CHECK(pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &stats));
+  return stats;
+}
+
+TEST(Admission, MatchesAndReservesOrDoesNeither) {
+  Cache cache = make_cache(20);
+  computed(cache, 64);
+  Session running = open(cache), session = open(cache);
+  grow(cache, running, 10 * size);
+  ASSERT_EQ(10u, available(cache));  // four of them cached
+  uint64_t matched = 99;
+  for (int attempt = 0; attempt < 3; attempt++) {
+    // Three blocks are needed beside the cached ones, and the watermark of four.
+    REFUSED(PKV_OUT_OF_BLOCKS,
+            pkv_session_admit(session, 64, text(64).data(), 6 * size + 1, &matched));
+    EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
+    EXPECT_EQ(0u, info_of(session).blocks);
+    EXPECT_EQ(10u, available(cache)) << "a request that waits holds nothing";
+    EXPECT_EQ(0u, figures(cache).matches);
+    EXPECT_EQ(0u, figures(cache).asked_tokens);
+  }
+  REFUSED(PKV_TOO_LARGE, pkv_session_admit(session, 64, text(64).data(), 16 * size + 1, &matched));
+  EXPECT_EQ(99u, matched);
+  CHECK(pkv_session_admit(session, 64, text(64).data(), 6 * size, &matched));
+  EXPECT_EQ(64u, matched);
+  EXPECT_EQ(64u, length_of(session));
+  EXPECT_EQ(6u, info_of(session).blocks);
+  EXPECT_EQ(1u, figures(cache).matches);
+  EXPECT_EQ(watermark, available(cache));
+  grow(cache, running, watermark * size);
+  grow(cache, session, 2 * size);  // out of its reservation
+  CHECK(pkv_cache_validate(cache));
+}
+
+TEST(Admission, WithoutAnIndexItReserves) {
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Session session = open(cache), other = open(cache);
+  uint64_t matched = 99;
+  CHECK(pkv_session_admit(session, 20, text(20).data(), 100, &matched));
+  EXPECT_EQ(0u, matched);
+  EXPECT_EQ(7u, info_of(session).blocks);
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_admit(other, 0, nullptr, 32, &matched));
+}
+
+// What a request in the queue finds stays as it was for the eviction policy, however often it asks.
+TEST(Admission, ARefusedOneIsNoUse) {
+  auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LFU});
+  ModelConfig config = config_of(model, 12, PKV_STORAGE_NONE);
+  config.prefix = &prefix;
+  Cache cache = create(config);
+  const Text rare = text(32);
+  Text often = rare;
+  for (int32_t& token : often) token += 1000;
+  for (const Text& each : {rare, often}) {
+    Session session = open(cache);
+    Batch batch = begin(cache, {session}, {32});
+    commit(batch, each);
+  }
+  uint64_t found = 0;
+  CHECK(pkv_session_match_prefix(open(cache), 32, often.data(), &found));
+  Session running = open(cache), waiting = open(cache);
+  grow(cache, running, 6 * size);
+  for (int attempt = 0; attempt < 5; attempt++)
+    REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_admit(waiting, 32, rare.data(), 9 * size, &found));
+  grow(cache, running, 4 * size);  // evicts two blocks
+  CHECK(pkv_prefix_probe(cache, nullptr, 0, 32, often.data(), &found));
+  EXPECT_EQ(32u, found);
+  CHECK(pkv_prefix_probe(cache, nullptr, 0, 32, rare.data(), &found));
+  EXPECT_EQ(0u, found);
+}
+
 }  // namespace
 }  // namespace cache_test::watermark_test

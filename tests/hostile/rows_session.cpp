@@ -93,6 +93,32 @@ std::vector<Function> session_rows() {
         values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
       },
       invalid);
+  Function admit{ROW(pkv_session_admit),
+                 {empty_session, number(3), in<int32_t>({1, 2, 3}), number(40), out<uint64_t>()},
+                 {in_batch()}};
+  admit.add("n 0, NULL", set(1, 0, 2, 0), fine);
+  admit.add("n SIZE_MAX", set(1, SIZE_MAX), overflow);
+  admit.add("total 0", set(3, 0), fine);
+  admit.add("total UINT64_MAX", set(3, UINT64_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
+  admit.add(
+      "not empty", [](World& world, Values&) { OK(pkv_session_reserve(world.session, 5)); },
+      invalid);
+  admit.add("suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
+            {PKV_SUSPENDED});
+  admit.add("others have the blocks",
+            [](World& world, Values&) {
+              pkv_cache_stats stats = stats_of(world.cache);
+              pkv_session greedy = nullptr;
+              OK(pkv_session_open(world.cache, nullptr, &greedy));
+              OK(pkv_session_reserve(greedy, stats.free_blocks * 16));
+            },
+            {PKV_OUT_OF_BLOCKS});
+  admit.add(
+      "PKV_NO_TOKEN",
+      [](World& world, Values& values) {
+        values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
+      },
+      invalid);
   Function set_priority{ROW(pkv_session_set_priority), {session, number(3)}, {in_batch()}};
   set_priority.add("INT32_MIN", set(1, 0x80000000), fine);
 
@@ -160,9 +186,9 @@ std::vector<Function> session_rows() {
                 {"beyond the end", first_block(UINT32_MAX), range},
                 {"count SIZE_MAX", set(2, SIZE_MAX), overflow}};
 
-  std::vector<Function> all = {open,       close,      fork,      reserve, trim,
-                               suspend,    resume,     match,     drop,    set_priority,
-                               set_tokens, read_state, trim_point};
+  std::vector<Function> all = {open,         close,      fork,       reserve,   trim,
+                               suspend,      resume,     match,      admit,     drop,
+                               set_priority, set_tokens, read_state, trim_point};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

@@ -87,6 +87,13 @@ class Session(CacheMember):
         ids = token_ids(tokens)
         return number(library().session_match_prefix, self._handle, len(ids), address(ids))
 
+    def admit(self, tokens: TokenIds, total_tokens: int) -> int:
+        """Does the same and reserves blocks for a length of total_tokens, or raises OutOfBlocks and
+        does neither.
+        """
+        ids, total = token_ids(tokens), unsigned(total_tokens, 64, "total_tokens")
+        return number(library().session_admit, self._handle, len(ids), address(ids), total)
+
     def reserve(self, total_tokens: int) -> None:
         """Reserves blocks for this length: steps up to there cannot run out of blocks."""
         call(library().session_reserve, self._handle, unsigned(total_tokens, 64, "total_tokens"))

@@ -219,6 +219,10 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Session.tokens.first": (in_session(lambda s, v: s.tokens(v)), 3),
     "Session.tokens.n": (in_session(lambda s, v: s.tokens(2, v)), 5),
     "Session.set_tokens.first": (in_session(lambda s, v: s.set_tokens(v, [2])), 2),
+    "Session.admit.total_tokens": (
+        in_session(lambda s, v: s.cache.open_session().admit([1, 2, 3], v)),
+        100,
+    ),
     "Session.reserve.total_tokens": (in_session(lambda s, v: s.reserve(v)), 100),
     "Session.trim.length": (in_session(lambda s, v: s.trim(v)), 7),
     "Session.trim_point.limit": (in_session(lambda s, v: s.trim_point(v)), 7),
@@ -456,6 +460,7 @@ LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
         text_of(lambda c, v: c.open_session().match_prefix(v)),
         list(range(40)),
     ),
+    "Session.admit.tokens": (text_of(lambda c, v: c.open_session().admit(v, 48)), list(range(40))),
     "Session.set_tokens.tokens": (in_session(lambda s, v: s.set_tokens(0, v)), [0, 1]),
     "Cache.prefix_probe.tokens": (text_of(lambda c, v: c.prefix_probe(v)), list(range(40))),
     "Cache.hint.tokens": (text_of(lambda c, v: c.hint("pin", v)), list(range(40))),

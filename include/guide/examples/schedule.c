@@ -4,13 +4,13 @@
  * usage: schedule [BLOCKS [WATERMARK [BUDGET]]]   compares with one request at a time */
 #include "toy.h"
 
-enum { REQUESTS = 6, ANSWER = 40, PLENTY = 256 };
+enum { REQUESTS = 6, ANSWER = 40, PLENTY = 256, BLOCK = 16 };
 
 static const char* const prompts[REQUESTS] = {
     "the sun rose over the hills, and the hills were red. the sun rose over the sea, and the sea "
     "was gold. the sun rose over the town, and the town w",
     "one potato, two potato, three potato, four. five potato, six potato, seven potato, m",
-    "to be or not to be, th",
+    "one potato, two potato, three potato, four. to be or not to be, th",
     "she sells sea shells by the sea shore. the shells she sells are sea shells, i am sure. so if "
     "she sells sea shells by the sea shore, then i am sure sh",
     "row, row, row your boat. row, r",
@@ -32,11 +32,29 @@ typedef struct server {
   request requests[REQUESTS]; /* in order of arrival */
   uint32_t budget;            /* rows of a step at most */
   int steps, preemptions;
+  uint64_t matched; /* tokens that were cached */
   size_t max_rows;
 } server;
 
+/* Returns whether a running request is computing blocks that this prompt begins with. */
+static int begins_like_running(server* s, const request* r) {
+  uint64_t cached;
+  check(pkv_prefix_probe(s->cache, NULL, 0, r->text.length - 1, r->text.tokens, &cached));
+  for (int i = 0; i < REQUESTS; i++) {
+    const text* other = &s->requests[i].text;
+    size_t common = 0;
+    if (s->requests[i].state != RUNNING) continue;
+    while (common < r->text.length - 1 && common < other->length &&
+           r->text.tokens[common] == other->tokens[common])
+      common++;
+    if (common / BLOCK * BLOCK > cached) return 1;
+  }
+  return 0;
+}
+
 /* Starts requests in order of arrival, while there is room for the prompt of the next one. A
- * request that does not fit delays those behind it, so that a long prompt does not starve. */
+ * request that does not fit delays those behind it, so that a long prompt does not starve. One
+ * whose beginning is being computed waits for that, and others may pass it. */
 static void admit(server* s) {
   for (int i = 0; i < REQUESTS; i++) {
     request* r = &s->requests[i];
@@ -45,7 +63,11 @@ static void admit(server* s) {
       uint64_t length, total;
       status = pkv_session_resume(r->session, &length, &total);
     } else if (r->state == WAITING) {
-      status = pkv_session_reserve(r->session, r->text.length);
+      uint64_t matched;
+      if (begins_like_running(s, r)) continue;
+      status = pkv_session_admit(r->session, r->text.length - 1, r->text.tokens, r->text.length,
+                                 &matched);
+      if (status == PKV_OK) s->matched += matched;
     }
     if (status == PKV_OUT_OF_BLOCKS) return;
     check(status); /* a server refuses the request here if it is PKV_TOO_LARGE */
@@ -166,6 +188,8 @@ static void start(server* s, uint64_t blocks, uint32_t watermark, uint32_t budge
   pkv_cache_config config = toy_config();
   config.blocks = blocks;
   config.watermark_blocks = watermark; /* blocks for requests that are already running */
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
+  config.prefix = &prefix;
   check(pkv_cache_create(&config, &s->cache));
 }
 
@@ -197,6 +221,8 @@ int main(int argc, char** argv) {
          (unsigned long long)blocks, budget, same, REQUESTS);
   printf("one at a time: %d steps, the longest of %zu rows\n", alone.steps, alone.max_rows);
   printf("together:      %d steps, the longest of %zu rows\n", together.steps, together.max_rows);
+  printf("%llu tokens were computed once for two requests\n", (unsigned long long)together.matched);
   print("", &answers[5], strlen(prompts[5]));
-  return same == REQUESTS && together.max_rows <= budget ? EXIT_SUCCESS : EXIT_FAILURE;
+  return same == REQUESTS && together.max_rows <= budget && together.matched > 0 ? EXIT_SUCCESS
+                                                                                 : EXIT_FAILURE;
 }

@@ -123,6 +123,16 @@ void Index::Hold::retreat(uint32_t blocks) noexcept {
   index_->uses_.shorten(use_, blocks);
 }
 
+void Index::Hold::cancel() noexcept {
+  if (index_ == nullptr || depth() == 0) return;
+  const std::lock_guard lock(index_->mutex_);
+  for (Node* node = use_.node; node->parent != nullptr; node = node->parent)
+    node->matches -= node->matches > 0;
+  const bool lent = std::exchange(use_.lent, true);
+  index_->uses_.shorten(use_, 0);
+  use_.lent = lent;
+}
+
 void Index::Hold::withdraw(uint32_t blocks) noexcept {
   if (index_ == nullptr || blocks >= depth()) return;
   const std::lock_guard lock(index_->mutex_);

@@ -82,6 +82,8 @@ class Index {
     }
     // Adds a match to the statistics of the salt.
     void count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
+    // Releases the whole path as if it had never been matched.
+    void cancel() noexcept;
     // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
     void retreat(uint32_t blocks) noexcept;
     // Does the same, and removes those blocks from the index that no other hold uses.

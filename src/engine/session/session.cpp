@@ -168,7 +168,7 @@ void Session::resume() {
   try {
     take_back();
   } catch (...) {
-    clear();
+    put_back();
     throw;
   }
   cache().counters().tokens += length();
@@ -235,6 +235,13 @@ void Session::clear() noexcept {
   retreat(0);
 }
 
+// Undoes take_prefix(), of which the prefix index learns nothing.
+void Session::put_back() noexcept {
+  content_.tokens().clear();
+  for (const auto& table : content_.tables()) table->clear();
+  content_.hold().cancel();
+}
+
 // Releases the path in the prefix index beyond a length. If no block before that was dropped, later
 // tokens can enter the index again.
 void Session::retreat(uint64_t new_length) noexcept {
@@ -273,20 +280,40 @@ pkv_session_info Session::info() const {
 
 // ---- The prefix index ---------------------------------------------------------------------------
 
-uint64_t Session::match_prefix(prefix::Tokens text) {
-  check_ready("match_prefix");
-  for (const auto& table : content_.tables())
-    if (const size_t blocks = table->blocks().size() + table->spare_blocks().size();
+// Throws unless the session is empty and all ids of a text that it shall begin with are known.
+void Session::check_empty(prefix::Tokens text, const char* who) const {
+  check_ready(who);
+  for (size_t g = 0; g < content_.groups(); g++)
+    if (const size_t blocks =
+            content_.table(g).blocks().size() + content_.table(g).spare_blocks().size();
         total() > 0 || blocks > 0)
       fail(PKV_INVALID_ARGUMENT,
-           "match_prefix: the session is not empty: it has or remembers %llu tokens and holds %zu "
-           "blocks",
-           llu(total()), blocks);
+           "%s: the session is not empty: it has or remembers %llu tokens and holds %zu blocks",
+           who, llu(total()), blocks);
   const size_t known = prefix::known_prefix_length(text);
   if (known < text.size())
-    fail(entry_details(PKV_INVALID_ARGUMENT, known), "match_prefix: token %zu is PKV_NO_TOKEN",
-         known);
+    fail(entry_details(PKV_INVALID_ARGUMENT, known), "%s: token %zu is PKV_NO_TOKEN", who, known);
+}
+
+uint64_t Session::match_prefix(prefix::Tokens text) {
+  check_empty(text, "match_prefix");
   const uint64_t matched = take_prefix(text);
+  cache().counters().tokens += matched;
+  content_.hold().count_match(text.size(), matched);
+  return matched;
+}
+
+uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
+  check_empty(text, "admit");
+  uint64_t matched = 0;
+  try {
+    matched = take_prefix(text);
+    const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
+    reserve_blocks(totals, watermark(), true, "admit");
+  } catch (...) {
+    put_back();
+    throw;
+  }
   cache().counters().tokens += matched;
   content_.hold().count_match(text.size(), matched);
   return matched;

@@ -46,6 +46,9 @@ class Session {
   // tokens that is. The session must be empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT,
   // LIMIT_REACHED, TOO_LARGE, bad_alloc; then the session is still empty.
   uint64_t match_prefix(prefix::Tokens text);
+  // Does the same and reserves blocks for `total_tokens` in all, or does neither. Throws
+  // OUT_OF_BLOCKS, too.
+  uint64_t admit(prefix::Tokens text, uint64_t total_tokens);
   // Drops all tokens beyond `length`, and remembered ones. Throws OUT_OF_RANGE if the session is
   // shorter or lacks something that its next token needs; then nothing has changed.
   void trim(uint64_t length);
@@ -134,6 +137,8 @@ class Session {
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                       const char* who);
   void take_back();
+  void check_empty(prefix::Tokens text, const char* who) const;
+  void put_back() noexcept;
   void reserve_ids(uint64_t total);
   void clear() noexcept;
   void forget_computed() noexcept;

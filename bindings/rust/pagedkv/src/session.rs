@@ -206,6 +206,17 @@ impl Session {
         Ok(matched)
     }
 
+    /// Does the same and reserves blocks for `total_tokens` in all, or fails with
+    /// [`Status::OUT_OF_BLOCKS`](crate::Status::OUT_OF_BLOCKS) and does neither.
+    pub fn admit(&mut self, tokens: &[i32], total_tokens: u64) -> Result<u64> {
+        let mut matched = 0;
+        call(|| unsafe {
+            let (n, ids) = (tokens.len(), tokens.as_ptr());
+            sys::pkv_session_admit(self.handle, n, ids, total_tokens, &mut matched)
+        })?;
+        Ok(matched)
+    }
+
     /// Changes the priority: see [`SessionConfig::priority`].
     pub fn set_priority(&mut self, priority: i32) -> Result<()> {
         call(|| unsafe { sys::pkv_session_set_priority(self.handle, priority) })

@@ -1102,6 +1102,8 @@ macro_rules! for_each_function {
             fn pkv_snapshot_close(snapshot: pkv_snapshot) -> pkv_status;
             fn pkv_session_match_prefix(session: pkv_session, n: usize, tokens: *const i32, matched:
                 *mut u64) -> pkv_status;
+            fn pkv_session_admit(session: pkv_session, n: usize, tokens: *const i32, total_tokens:
+                u64, matched: *mut u64) -> pkv_status;
             fn pkv_prefix_get_stats(cache: pkv_cache, salt: *const c_void, salt_size: usize, out:
                 *mut pkv_prefix_stats) -> pkv_status;
             fn pkv_prefix_clear(cache: pkv_cache, salt: *const c_void, salt_size: usize) ->
