@@ -222,7 +222,8 @@ typedef struct pkv_directory_config {
   const char* path;
   /**
    * The most bytes of all files, temporary ones included; beyond that, the least recently used
-   * files are deleted. 0 (default): no limit.
+   * files are deleted, and also if the disk or a quota is full before. Several processes may exceed
+   * it by a tenth or two for a while. 0 (default): no limit.
    */
   uint64_t capacity_bytes;
 } pkv_directory_config;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "disk_fixture.h"
 
@@ -38,6 +39,7 @@ class Store {
     Bytes none;
     return call(table_.drop, none, which);
   }
+  std::string last_error() const { return table_.last_error(table_.user); }
   // Returns the item, or nothing if there is none.
   Bytes get(unsigned char which = key) {
     Bytes room(1000);
@@ -198,6 +200,86 @@ TEST(StoreFaults, OfEveryCallOfAnEviction) {
         // An item whose status could not be read was not counted.
         EXPECT_LE(bytes, setting.capacity + (struck == "fstatat" ? old_item.size() : 0)) << struck;
       });
+}
+
+// ---- Limits that others reach -------------------------------------------------------------------
+
+// Returns the bytes of all files of a store.
+uint64_t bytes_in(const Directory& directory) {
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(directory / "items"))
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  return bytes;
+}
+
+// While it lives, writes fail with an errno once the store has that many bytes.
+class FullDisk {
+ public:
+  FullDisk(const Directory& directory, uint64_t bytes, int error) {
+    disk::error = error;
+    disk::before = [&directory, bytes](const std::string& call) {
+      return call == "write" && bytes_in(directory) + old_item.size() > bytes ? Fault::fails
+                                                                              : Fault::none;
+    };
+  }
+  ~FullDisk() { disk::before = nullptr; }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+};
+
+// A disk or a quota may be full before the store's capacity is reached, which no counter of the
+// store can tell.
+TEST(StoreLimits, ADiskThatFillsBeforeTheCapacity) {
+  for (const int error : {ENOSPC, EDQUOT}) {
+    for (const uint64_t capacity : {0, 100'000}) {
+      const Directory directory;
+      Store store(directory, {.capacity = capacity});
+      const FullDisk disk(directory, 3000, error);
+      for (unsigned char which = 0; which < 40; which++) {
+        EXPECT_EQ(1, store.put(old_item, which)) << int{which};
+        EXPECT_EQ(old_item, store.get(0)) << "in use, while " << int{which} << " is new";
+        EXPECT_EQ(old_item, store.get(which));
+      }
+      EXPECT_TRUE(store.get(20).empty()) << "not used for longest";
+      EXPECT_LE(bytes_in(directory), 3000u);
+      EXPECT_GE(bytes_in(directory), 2400u) << "no more was deleted than a part";
+    }
+  }
+}
+
+// If deleting does not help, the store does not delete itself. It is told why.
+TEST(StoreLimits, ADiskThatSomebodyElseFills) {
+  const Directory directory;
+  Store store(directory, {});
+  for (unsigned char which = 0; which < 20; which++) ASSERT_EQ(1, store.put(old_item, which));
+  {
+    const FullDisk disk(directory, 0, ENOSPC);
+    for (unsigned char which = 20; which < 40; which++)
+      EXPECT_EQ(-ENOSPC, store.put(old_item, which));
+    EXPECT_NE(std::string::npos, store.last_error().find("(errno " + std::to_string(ENOSPC) + ")"))
+        << store.last_error();
+  }
+  EXPECT_EQ(18 * old_item.size(), bytes_in(directory)) << "a tenth was deleted, once";
+  EXPECT_EQ(1, store.put(old_item, 40));
+}
+
+// Each process counts what it puts itself. Together they keep to the capacity, too.
+TEST(StoreLimits, SeveralProcessesKeepToOneCapacity) {
+  const Directory directory;
+  constexpr uint64_t capacity = 12'000;
+  std::vector<std::unique_ptr<Store>> stores;
+  uint64_t most = 0;
+  unsigned char which = 0;
+  for (const size_t processes : {1, 3, 2, 4}) {
+    while (stores.size() < processes)
+      stores.push_back(std::make_unique<Store>(directory, Setting{.capacity = capacity}));
+    for (int round = 0; round < 40; round++) {
+      for (size_t i = 0; i < processes; i++) ASSERT_EQ(1, stores[i]->put(old_item, which++ % 128));
+      most = std::max(most, bytes_in(directory));
+    }
+  }
+  EXPECT_LE(most, capacity + capacity / 4);
+  EXPECT_GE(bytes_in(directory), capacity * 8 / 10);
 }
 
 // Another process removes the item, or its whole shard, before any of the calls.

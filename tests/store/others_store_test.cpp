@@ -2,9 +2,11 @@
 // of thing in the way.
 #include <pagedkv/store.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 
 #include <fstream>
 
+#include "../support/files.h"
 #include "others.h"
 
 namespace others::others_store_test {
@@ -425,6 +427,28 @@ TEST_F(Stores, WhatIsBeingWrittenCountsAndStays) {
   close(writer);
   EXPECT_EQ(1, store.put(key, Bytes(1201)));
   EXPECT_FALSE(exists(path));
+}
+
+// A small file system that runs out of bytes, or of files. Only root can make one.
+TEST_F(Stores, ASmallDiskKeepsWhatIsNew) {
+  for (const char* options : {"size=2m", "size=64m,nr_inodes=80"}) {
+    SCOPED_TRACE(options);
+    const files::TemporaryDirectory directory;
+    if (mount("pagedkv", directory.path().c_str(), "tmpfs", 0, options) != 0)
+      GTEST_SKIP() << "no file system can be mounted: nothing was shown about a full disk";
+    {
+      Store store(directory / "items");
+      const Bytes item(100 << 10, 'i');
+      for (unsigned char which = 0; which < 40; which++) {
+        EXPECT_EQ(1, store.put(which, item)) << int{which};
+        Bytes room(item.size());
+        EXPECT_EQ(1, store.get(which, room)) << int{which};
+      }
+      Bytes room(item.size());
+      EXPECT_EQ(0, store.get(0, room));
+    }
+    umount2(directory.path().c_str(), MNT_DETACH);
+  }
 }
 
 // In a large directory only one save in many reads all names.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,24 @@ namespace {
 // When the store is full, files are deleted down to this fraction of its capacity, so that the
 // directory need not be listed again for each new file.
 constexpr double kept_fraction = 0.9;
+// After that part of it the directory is listed in any case, in parts of the capacity: other
+// processes may have begun to put more.
+constexpr uint64_t listings_per_capacity = 16;
+constexpr std::chrono::nanoseconds pause_in_vain = std::chrono::minutes(1);
+
+int64_t steady_now() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The sentence of the last put on this thread that failed.
+thread_local char last_error[sizeof Error::text] = "";
+
+bool is_full_disk(int error) {
+#ifdef EDQUOT  // Windows has none
+  if (error == EDQUOT) return true;
+#endif
+  return error == ENOSPC;
+}
 constexpr std::string_view digits = "0123456789abcdef", suffix = ".kv";
 constexpr size_t shard_digits = 2, name_digits = 62;
 
@@ -75,7 +94,7 @@ bool DirectoryStore::for_each_file(
 
 DirectoryStore::DirectoryStore(const char* path, uint64_t capacity, bool durable)
     : capacity_(capacity), durable_(durable), root_(os::Directory::open_own(path, durable)) {
-  if (capacity_ != 0) make_room();
+  if (capacity_ != 0) make_room(capacity_);
   if (capacity_ == 0) remove_orphans();
 }
 
@@ -87,22 +106,42 @@ void DirectoryStore::put_one(const pkv_store_item& item) {
   replacement.file().write(item.data, static_cast<size_t>(item.size));
   replacement.file().touch(time_of_use());
   replacement.commit();
-  bytes_ += item.size;
+  put_ += item.size;
+}
+
+// Returns 0 or an errno.
+int DirectoryStore::try_to_put(const pkv_store_item& item) {
+  try {
+    put_one(item);
+    return 0;
+  } catch (const Error& refused) {
+    std::snprintf(last_error, sizeof last_error, "%s", refused.text);
+    return refused.system_error;
+  }
+}
+
+// Deletes the oldest items and tries once more. If that did not help, somebody else takes the room,
+// or it was not the files that filled the disk: then it deletes nothing for a while.
+int DirectoryStore::put_on_full_disk(const pkv_store_item& item, int error) {
+  if (steady_now() < in_vain_until_) return error;
+  make_room(std::nullopt);
+  error = try_to_put(item);
+  if (is_full_disk(error)) in_vain_until_ = steady_now() + pause_in_vain.count();
+  return error;
 }
 
 int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
   int64_t stored = 0;
   int error = 0;
+  last_error[0] = '\0';
   for (const pkv_store_item& item : items) {
-    try {
-      put_one(item);
-      stored++;
-    } catch (const Error& refused) {
-      error = refused.system_error;
-      if (error != EPERM) break;  // other items would fail for the same reason
-    }
+    int refused = try_to_put(item);
+    if (is_full_disk(refused)) refused = put_on_full_disk(item, refused);
+    stored += refused == 0;
+    if (refused != 0) error = refused;
+    if (refused != 0 && refused != EPERM) break;  // others would fail for the same reason
   }
-  if (capacity_ != 0 && bytes_ > capacity_) make_room();
+  if (capacity_ != 0 && is_full()) make_room(capacity_);
   return stored > 0 || items.empty() ? stored : -error;
 }
 
@@ -189,21 +228,38 @@ DirectoryStore::Listing DirectoryStore::list() const {
   return listing;
 }
 
-// Deletes the least recently used items. Lists the directory each time, since other processes write
-// to it and delete from it, too.
-void DirectoryStore::make_room() {
+// Whether the files may have more bytes than the capacity, with what other processes put.
+bool DirectoryStore::is_full() const {
+  const uint64_t put = put_;
+  const double estimate = static_cast<double>(listed_) + static_cast<double>(put) * (1 + others_);
+  return estimate > static_cast<double>(capacity_) || put > capacity_ / listings_per_capacity;
+}
+
+// Deletes the least recently used items if all files have more bytes than the limit; without one, a
+// part of what there is. Lists the directory each time, since other processes write to it and
+// delete from it, too.
+void DirectoryStore::make_room(std::optional<uint64_t> limit) {
   const std::unique_lock lock(make_room_mutex_, std::try_to_lock);
   if (!lock) return;
+  const uint64_t put = put_;
   Listing listing = list();
-  if (listing.bytes > capacity_) {
-    const auto kept = static_cast<uint64_t>(kept_fraction * static_cast<double>(capacity_));
+  if (const uint64_t expected = listed_ + put; put > 0) {
+    const uint64_t more = listing.bytes > expected ? listing.bytes - expected : 0;
+    // What another process deleted meanwhile hides what it put.
+    others_ = std::max(static_cast<double>(more) / static_cast<double>(put), others_ / 2);
+  }
+  const uint64_t most = limit.value_or(listing.bytes);
+  if (listing.bytes > most || !limit) {
+    const auto kept = static_cast<uint64_t>(kept_fraction * static_cast<double>(most));
     std::ranges::sort(listing.items, {}, &Entry::last_use);
     for (const Entry& entry : listing.items) {
       if (listing.bytes <= kept) break;
       if (remove(entry.path) || !item_at(entry.path)) listing.bytes -= entry.bytes;
     }
   }
-  if (listing.complete) bytes_ = listing.bytes;
+  if (!listing.complete) return;
+  listed_ = listing.bytes;
+  put_ -= put;
 }
 
 namespace {
@@ -229,6 +285,7 @@ pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable
     return guarded_call([&] { return store_of(user).drop({items, n}); });
   };
   store.close = guarded_close<DirectoryStore>;
+  store.last_error = [](void*) -> const char* { return last_error; };
   store.user = made.release();
   return store;
 }

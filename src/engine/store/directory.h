@@ -32,6 +32,8 @@ class DirectoryStore {
   DirectoryStore(const char* path, uint64_t capacity, bool durable);
 
   // These are the functions of pkv_store. They return a negative errno only if nothing succeeded.
+  // If the disk or a quota is full, put() deletes the least recently used items and tries once
+  // more.
   int64_t put(std::span<const pkv_store_item> items);
   int64_t get(std::span<pkv_store_item> items);
   int64_t probe(std::span<pkv_store_item> items);
@@ -57,6 +59,8 @@ class DirectoryStore {
 
   std::optional<os::Directory::Status> item_at(const ItemPath& path) const;
   void put_one(const pkv_store_item& item);
+  int try_to_put(const pkv_store_item& item);
+  int put_on_full_disk(const pkv_store_item& item, int error);
   uint64_t use(const pkv_store_item& item, uint64_t room);
   int64_t use_all(std::span<pkv_store_item> items, bool read);
   std::chrono::nanoseconds time_of_use() noexcept;
@@ -65,12 +69,17 @@ class DirectoryStore {
                                               const char* name)>& visit) const;
   void remove_orphans() const;
   Listing list() const;
-  void make_room();
+  bool is_full() const;
+  void make_room(std::optional<uint64_t> limit);
 
   const uint64_t capacity_;
   const bool durable_;
   const os::Directory root_;
-  std::atomic<uint64_t> bytes_{0};  // of all files; other processes may have changed it since
+  // The bytes of all files when they were listed last, and those that this object put since. Other
+  // processes put this multiple of them, as far as the last listings show.
+  std::atomic<uint64_t> listed_{0}, put_{0};
+  std::atomic<double> others_{0};
+  std::atomic<int64_t> in_vain_until_{0};             // see put_on_full_disk(); nanoseconds
   std::atomic<std::chrono::nanoseconds> last_use_{};  // since 1970
   std::mutex make_room_mutex_;
 };
