@@ -29,6 +29,7 @@ LENGTHS = {
     "pool_release.blocks": "n",
     "session_get_tokens.tokens": "n",
     "session_set_tokens.tokens": "n",
+    "session_admit.tokens": "n",
     "session_match_prefix.tokens": "n",
     "session_get_block_table.ids": "capacity",
     "batch_begin.sessions": "count",

@@ -109,10 +109,10 @@ TEST_F(ReferenceLimit, OfAFork) {
   append(*session, 3 * block_size + 5);
   {
     Full full(pool(1), block(*session, 1, 2));
-    expect_refused([&] { session->fork(); });
+    expect_refused([&] { session->content().fork(); });
   }
   {
-    const Session child(session->fork());
+    const Session child(session->content().fork(), session->attributes());
   }
   EXPECT_EQ(3u * block_size + 5, session->length());
   check({session.get()});
