@@ -214,6 +214,54 @@ TEST(Cpp, SessionsThatEndBeforeTheirBatchAreClosed) {
   EXPECT_EQ(last.close(), PKV_STALE_HANDLE);
 }
 
+// C gets only their address, and would read or write beyond them.
+TEST(Cpp, RefusesListsThatAreTooShortForTheirRows) {
+  Cache cache(small());
+  Session session = cache.open();
+  Batch batch = cache.begin({session}, {3});
+  std::vector<float> kv(3 * KV_HEADS * DIM), q(3 * QUERY_HEADS * DIM), out(q.size());
+  const auto shorter = [](std::vector<float> list) {
+    list.pop_back();
+    return list;
+  };
+  const auto refused = [](auto call) { return status_of(call) == PKV_INVALID_ARGUMENT; };
+  std::vector<float> short_kv = shorter(kv), short_out = shorter(out);
+  EXPECT_TRUE(refused([&] { batch.write(0, short_kv, kv); }));
+  EXPECT_TRUE(refused([&] { batch.write(0, kv, short_kv); }));
+  for (uint32_t layer = 0; layer < LAYERS; layer++) batch.write(layer, kv, kv);
+  EXPECT_TRUE(refused([&] { batch.attend(0, shorter(q), out); }));
+  EXPECT_TRUE(refused([&] { batch.attend(0, q, short_out); }));
+  EXPECT_TRUE(refused([&] { batch.attend(0, q, short_out, pagedkv::AttentionParams()); }));
+  batch.attend(0, q, out);
+  batch.set_first_rows({1});
+  EXPECT_TRUE(refused([&] { batch.attend(0, q, out); })) << "the last row is the fourth";
+  batch.set_first_rows({});
+  batch.attend(0, q, out);
+  batch.commit();
+
+  session.read(0, 0, 3, kv, kv);
+  for (const Session& each : {session.fork(), session.snapshot().fork()}) {
+    EXPECT_TRUE(refused([&] { each.read(0, 0, 3, short_kv, kv); }));
+    EXPECT_TRUE(refused([&] { each.read(0, 0, 3, kv, short_kv); }));
+  }
+  const pagedkv::Compute compute;
+  const pkv_kv_view view = cache.kv_view(0);
+  const std::vector<int64_t> slots{0, 1, 2};
+  EXPECT_TRUE(refused([&] { pagedkv::kv_read_slots(compute, view, slots, short_kv, kv); }));
+  EXPECT_TRUE(refused([&] { pagedkv::kv_write_slots(compute, view, slots, kv, short_kv); }));
+  pagedkv::kv_write_slots(compute, view, slots, kv, kv);
+  const std::vector<uint32_t> lengths{2, 1}, blocks{0, 0};
+  const std::vector<uint64_t> kv_lengths{2, 1};
+  pagedkv::KvSequences sequences;
+  sequences.query_heads = QUERY_HEADS, sequences.count = 2;
+  sequences.query_lengths = lengths.data(), sequences.kv_lengths = kv_lengths.data();
+  sequences.block_tables = blocks.data(), sequences.block_table_stride = 1;
+  EXPECT_TRUE(refused([&] { pagedkv::kv_write(compute, view, sequences, short_kv, kv); }));
+  EXPECT_TRUE(refused([&] { pagedkv::kv_attend(compute, view, sequences, shorter(q), out); }));
+  EXPECT_TRUE(refused([&] { pagedkv::kv_attend(compute, view, sequences, q, short_out); }));
+  pagedkv::kv_attend(compute, view, sequences, q, out);
+}
+
 TEST(Cpp, TellsShortBlocksWithoutThrowing) {
   Cache cache(small());
   Session a = cache.open(), b = cache.open();
