@@ -166,7 +166,9 @@ func TestFieldsOfAttention(t *testing.T) {
 		ALiBiSlopes: make([]float32, 4), SinkLogits: make([]float32, 4), LSE: make([]float32, 12),
 	}
 	numbered(t, &params)
-	mask := Mask{Bytes: make([]byte, 200), FirstPositions: make([]int64, 2)}
+	mask := Mask{
+		Bytes: make([]byte, 200), FirstPositions: make([]int64, 2), Positions: make([]int64, 3),
+	}
 	choice, mass := ChosenBlocks{}, BlockMass{}
 	numbered(t, &mask)
 	numbered(t, &choice)

@@ -133,7 +133,8 @@ TEST(Nan, OnlyTheRowsThatSeeThemShowThem) {
 // Blocks that their last user left full of NaN give the same bits as fresh memory, at every length.
 TEST(Nan, RecycledBlocksShowNothing) {
   for (const Model& model : models())
-    for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
+    for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
+      if (storage != PKV_STORAGE_PAGED && model.layout == PKV_LAYOUT_PLAIN) continue;
       EXPECT_EQ(in_child([&] {
                   Cache fresh(model, storage), used(model, storage);
                   const pkv_session poison = used.open();
@@ -156,6 +157,7 @@ TEST(Nan, RecycledBlocksShowNothing) {
                 "")
           << pkv_isa_name(model.isa) << ", dtype " << model.dtype << ", layout " << model.layout
           << ", storage " << storage;
+    }
 }
 
 // The same is true after an abort and a trim, for slots that were written and given back.

@@ -22,6 +22,7 @@ STANDARD = re.compile(r"_ZN?K?St")
 # A function, and why its depth is bounded.
 ALLOWED = {
     "acquire_through_batch": "a session leases its batch, which is in no batch",
+    "8TbbArena": "passes work on to a pool of threads; the compiler guesses that it is a TbbArena",
 }
 
 

@@ -167,6 +167,15 @@ const Row rows[] = {
        const Session session = world.open(world.salt);
        return count([&] { replay::match(session, world.ours); });
      }},
+    {"pkv_session_admit",
+     [](const World& world) {
+       const Session session = world.open(world.salt);
+       uint64_t matched = 0;
+       return count([&] {
+         CHECK(pkv_session_admit(session, world.ours.size(), world.ours.data(), world.ours.size(),
+                                 &matched));
+       });
+     }},
     {"pkv_batch_commit",
      [](const World& world) {
        Session session = world.open("a new salt");
