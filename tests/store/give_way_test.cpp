@@ -16,11 +16,13 @@ class ScriptedStore : public pkv::Store {
  public:
   explicit ScriptedStore(std::function<void()> before) : before_(std::move(before)) {}
   void write(pkv::Content content) noexcept override { held_.emplace(std::move(content)); }
-  void give_way(const Choose& choose) override {
+  uint64_t give_way(const Choose& choose) override {
     if (before_) std::exchange(before_, nullptr)();
     std::vector<pkv::prefix::Holder> holders;
     if (held_) holders.push_back({held_->holding()});
+    const uint64_t taken = held_ ? 1 : 0;
     if (!choose(holders).empty()) held_.reset();
+    return taken;
   }
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
   bool share(pkv::Content) noexcept override { return false; }

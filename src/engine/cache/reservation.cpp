@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
-#include <utility>
+#include <thread>
 
 #include "base/status.h"
 
@@ -66,23 +66,23 @@ bool has_expired(const prefix::OwnBlocks& own) {
          });
 }
 
-// Returns what others must give up for a call, besides cached blocks, and has them give it up; or
-// nothing, and then they keep it. The store is asked only for a call that fails without it.
-std::optional<prefix::Price> make_way(const Cache& cache, const prefix::Lack& lack) {
+// Returns what others must give up for a call, besides cached blocks, and has them give it up. The
+// store is asked only for a call that fails without it; `taken` is what it returned.
+prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& taken) {
   prefix::Index* const index = cache.prefix();
   if (index == nullptr)
     return prefix::Forecast(cache.groups(), cache.pages(), nullptr).price(lack, {});
-  std::optional<prefix::Price> price =
+  prefix::Price price =
       index->make_way(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
-  if (price) return price;
+  if (price.missing == 0) return price;
   if (cache.store() != nullptr)
-    cache.store()->give_way([&](std::span<const prefix::Holder> holders) {
+    taken = cache.store()->give_way([&](std::span<const prefix::Holder> holders) {
       price = index->make_way(cache.pages(), lack, holders);
-      return price ? price->holders : std::vector<size_t>{};
+      return price.holders;
     });
   else if (lack.yields_pins && index->has_pins())
     price = index->make_way(cache.pages(), lack, {});
-  if (price && !price->pins.empty()) cache.log_yielded_pin();
+  if (!price.pins.empty()) cache.log_yielded_pin();
   return price;
 }
 
@@ -121,32 +121,45 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
                          const char* who, const Own& own, Purpose purpose, const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(cache, counts, watermark, who);
-  const size_t lacking = reserve(counts, watermark, own, purpose);
+  const auto [lacking, missing] = reserve(counts, watermark, own, purpose);
   if (lacking == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
-  const uint64_t total = std::max<uint64_t>(count_missing(cache, counts, watermark), 1);
+  const uint64_t total = std::max<uint64_t>(
+      cache.pages() != nullptr ? count_missing(cache, counts, watermark) : missing, 1);
   fail(blocks_details(static_cast<uint32_t>(lacking), total),
        "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
        llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total), advice);
 }
 
-// This is a loop because other threads may take what was made free here. It ends when others need
-// not give up anything, but the blocks are not there twice in a row.
-size_t Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark, const Own& own,
-                            Purpose purpose) {
-  for (bool waited = false;;) {
+// This is a loop because other threads may take what was made free here, or move blocks between the
+// pools, the index and the store while this looks elsewhere. It ends when the store took over
+// nothing during a whole round that found too few blocks, or when there were enough many times, but
+// never any more when it came to take them: a thread that is moving blocks then gets to finish.
+Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark,
+                                           const Own& own, Purpose purpose) {
+  std::optional<uint64_t> taken_before;
+  for (int late = 0;;) {
     const size_t lacking = reserve_free(counts, watermark);
-    if (lacking == counts.size()) return lacking;
+    if (lacking == counts.size()) return {lacking, 0};
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
     const bool expired = has_expired(listed);
     if (!expired && make_free(cache_, with_watermark(counts, watermark))) continue;
-    const auto price = make_way(cache_, {counts, watermark, listed, purpose == step});
-    if (!price) return lacking;
+    uint64_t taken = 0;
+    const prefix::Price price =
+        make_way(cache_, {counts, watermark, listed, purpose == step}, taken);
+    if (price.missing > 0) {
+      if (cache_.store() == nullptr || taken == taken_before) return {lacking, price.missing};
+      taken_before = taken;
+      continue;
+    }
     const bool nothing =
-        !expired && price->tails.empty() && price->holders.empty() && price->pins.empty();
-    if (nothing && std::exchange(waited, true)) return lacking;
-    if (own.give_up) own.give_up(listed, price->tails);
+        !expired && price.tails.empty() && price.holders.empty() && price.pins.empty();
+    if (nothing) {
+      if (++late == 1000) return {lacking, 0};
+      std::this_thread::yield();
+    }
+    if (own.give_up) own.give_up(listed, price.tails);
   }
 }
 

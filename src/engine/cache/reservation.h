@@ -60,11 +60,16 @@ class Reservation {
   }
 
  private:
-  // Takes the blocks of all groups; returns the first group that has too few, and then none is
-  // taken, or the number of groups.
-  size_t reserve(std::span<const uint64_t> counts, uint32_t watermark, const Own& own,
-                 Purpose purpose);
-  // Does the same, but takes only free blocks.
+  // The first group that has too few blocks, or the number of groups; and how many are missing over
+  // all groups.
+  struct Shortage {
+    size_t lacking;
+    uint64_t missing;
+  };
+  // Takes the blocks of all groups or none.
+  Shortage reserve(std::span<const uint64_t> counts, uint32_t watermark, const Own& own,
+                   Purpose purpose);
+  // Takes only free blocks. Returns the first group that has too few, or the number of groups.
   size_t reserve_free(std::span<const uint64_t> counts, uint32_t watermark);
   void give_back() noexcept;
 

@@ -33,9 +33,11 @@ class Store {
   virtual bool writes_pause() const noexcept = 0;
   // Calls choose() with all that the store can release, in the order in which it should go, and
   // releases what that names by its place. A reservation calls this when evicting is not enough.
-  // Nothing that the store holds changes meanwhile. Throws what choose() throws.
+  // Nothing that the store holds changes meanwhile. Returns how many contents the store has taken
+  // so far: if two calls return the same number, it had nothing new to release. Throws what
+  // choose() throws.
   using Choose = std::function<std::vector<size_t>(std::span<const prefix::Holder> holders)>;
-  virtual void give_way(const Choose& choose) = 0;
+  virtual uint64_t give_way(const Choose& choose) = 0;
   // Reads the blocks of a text that the index lacks, for a session that is about to match, and
   // waits for them as long as the store's config says. Throws bad_alloc.
   virtual void fetch(std::string_view salt, prefix::Tokens text) = 0;

@@ -15,7 +15,7 @@ Forecast::Forecast(std::span<const std::unique_ptr<memory::Group>> groups,
 
 // Adds what goes next until the call fits. Then takes back what it fits without, the last first: a
 // content of a text that is in use frees nothing, nor does a pin above another one.
-std::optional<Price> Forecast::price(const Lack& lack, std::span<const Holder> holders) {
+Price Forecast::price(const Lack& lack, std::span<const Holder> holders) {
   lack_ = &lack;
   holders_ = holders;
   tails_.resize(lack.own.tails.size());
@@ -25,7 +25,10 @@ std::optional<Price> Forecast::price(const Lack& lack, std::span<const Holder> h
   bool enough = fits();
   for (; !enough && given < tails_.size() + holders.size(); enough = fits())
     change_tail_or_holder(given++, gone);
-  if (!enough && !(lack.yields_pins && end_pins(price.pins))) return std::nullopt;
+  if (!enough && !(lack.yields_pins && end_pins(price.pins))) {
+    price.missing = missing();
+    return price;
+  }
   while (given-- > 0) {
     change_tail_or_holder(given, back);
     if (fits()) continue;
@@ -215,7 +218,8 @@ bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
   return references(tail.group, tail.id) - lets_go == tail.writers;
 }
 
-bool Forecast::fits() {
+// Returns how many blocks the call lacks besides what is available and its own spare blocks.
+uint64_t Forecast::missing() {
   const auto& [counts, watermark, own, yields_pins] = *lack_;
   std::vector<uint64_t> wanted(counts.begin(), counts.end());
   std::vector<OwnBlocks::Reference> spares;
@@ -232,11 +236,11 @@ bool Forecast::fits() {
       spares.push_back({group, memory::block_id(block)});
   for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : watermark;
   for (const auto& [group, id] : spares) count(group, id, gone);
-  bool enough = true;
-  for (size_t g = 0; g < wanted.size() && !pages_; g++) enough = enough && wanted[g] <= free_[g];
-  if (pages_) enough = pages_->fits(wanted);
+  uint64_t missing = pages_ && !pages_->fits(wanted) ? 1 : 0;
+  for (size_t g = 0; g < wanted.size() && !pages_; g++)
+    missing += wanted[g] - std::min(wanted[g], free_[g]);
   for (const auto& [group, id] : spares) count(group, id, back);
-  return enough;
+  return missing;
 }
 
 }  // namespace pkv::prefix

@@ -61,8 +61,10 @@ struct Lack {
 };
 
 // What must be given up for a call: its own tails and other holders, by their places in the lists,
-// and pins, by the nodes where they end.
+// and pins, by the nodes where they end. If all of it is not enough, nothing must be given up.
 struct Price {
+  // The blocks that are missing after all, over all groups; with shared memory 1 if any are.
+  uint64_t missing = 0;
   std::vector<size_t> tails, holders;
   std::vector<Node*> pins;
 };
@@ -74,10 +76,10 @@ class Forecast {
   Forecast(std::span<const std::unique_ptr<memory::Group>> groups, const memory::Pages* pages,
            const IndexData* index);
 
-  // Returns the price of what a call lacks, or nothing if all together is not enough: first its
-  // tails go, then holders in their order, and last pins, from the one that ends soonest on; but
-  // nothing without which the call still gets its blocks. Throws bad_alloc.
-  std::optional<Price> price(const Lack& lack, std::span<const Holder> holders);
+  // Returns the price of what a call lacks: first its tails go, then holders in their order, and
+  // last pins, from the one that ends soonest on; but nothing without which the call still gets its
+  // blocks. Throws bad_alloc.
+  Price price(const Lack& lack, std::span<const Holder> holders);
 
  private:
   enum Change { gone, back };
@@ -108,7 +110,8 @@ class Forecast {
   bool is_used(const Node& node) const;
   bool available(size_t group, uint32_t id) const;
   bool is_unshared(const OwnBlocks::Tail& tail) const;
-  bool fits();
+  bool fits() { return missing() == 0; }
+  uint64_t missing();
 
   const std::span<const std::unique_ptr<memory::Group>> groups_;
   const IndexData* const index_;

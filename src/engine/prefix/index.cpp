@@ -285,25 +285,23 @@ bool Index::has_pins() const {
   return !data_.pins.empty();
 }
 
-std::optional<Price> Index::price_now(const memory::Pages* pages, const Lack& lack,
-                                      std::span<const Holder> holders) {
+Price Index::price_now(const memory::Pages* pages, const Lack& lack,
+                       std::span<const Holder> holders) {
   uses_.review();
   Forecast forecast(data_.groups, pages, &data_);
   return forecast.price(lack, holders);
 }
 
-std::optional<Price> Index::price(const memory::Pages* pages, const Lack& lack,
-                                  std::span<const Holder> holders) {
+Price Index::price(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders) {
   const auto lock = lock_now();
   return price_now(pages, lack, holders);
 }
 
-std::optional<Price> Index::make_way(const memory::Pages* pages, const Lack& lack,
-                                     std::span<const Holder> holders) {
+Price Index::make_way(const memory::Pages* pages, const Lack& lack,
+                      std::span<const Holder> holders) {
   const auto lock = lock_now();
-  const auto price = price_now(pages, lack, holders);
-  if (price)
-    for (Node* const node : price->pins) hints_.yield(*node);
+  const Price price = price_now(pages, lack, holders);
+  for (Node* const node : price.pins) hints_.yield(*node);
   return price;
 }
 

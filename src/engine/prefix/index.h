@@ -140,13 +140,10 @@ class Index {
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
   bool has_pins() const;
   // Returns what must be given up so that a call can have blocks which are neither free nor
-  // evictable, or nothing if all of it is not enough. pages: NULL unless the groups share memory.
-  // Throws bad_alloc.
-  std::optional<Price> price(const memory::Pages* pages, const Lack& lack,
-                             std::span<const Holder> holders);
+  // evictable. pages: NULL unless the groups share memory. Throws bad_alloc.
+  Price price(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
   // Does the same and ends the pins among it, for a step that would fail otherwise.
-  std::optional<Price> make_way(const memory::Pages* pages, const Lack& lack,
-                                std::span<const Holder> holders);
+  Price make_way(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
   // Sets the retention of the cached blocks of a text that are in a range: to more or less than
   // they have or, for a duration, to more. Returns where the cached part of the range ends; at or
   // before its beginning, nothing of it is cached. Throws bad_alloc.
@@ -204,8 +201,7 @@ class Index {
 
  private:
   std::unique_lock<ReadWriteLock> lock_now() noexcept;
-  std::optional<Price> price_now(const memory::Pages* pages, const Lack& lack,
-                                 std::span<const Holder> holders);
+  Price price_now(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
 
   mutable ReadWriteLock mutex_;
   IndexData data_;

@@ -231,7 +231,7 @@ class Plan {
     const auto look = [&](std::span<const prefix::Holder> of_store) {
       holders.insert(holders.end(), of_store.begin(), of_store.end());
       const prefix::Lack lack{needs_->blocks(), needs_->watermark(), own, true};
-      enough = index->price(cache_.pages(), lack, holders).has_value();
+      enough = index->price(cache_.pages(), lack, holders).missing == 0;
       return std::vector<size_t>{};
     };
     if (cache_.store() != nullptr)

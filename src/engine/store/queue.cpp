@@ -10,6 +10,7 @@ bool Queue::push(Content content, bool asked) {
   const std::lock_guard lock(mutex_);
   if (stopping_ || queued_ >= (asked ? max_blocks_ / 2 + 1 : max_blocks_)) return false;
   contents_.push_back(std::move(content));
+  taken_.fetch_add(1, std::memory_order_release);
   queued_ += blocks;
   changed_.notify_all();
   return true;

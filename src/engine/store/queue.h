@@ -2,6 +2,7 @@
 // blocks that were not written yet are evicted last.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <list>
@@ -42,6 +43,7 @@ class Queue {
   // Waits for a time, but not while a thread is in flush() or after stop().
   void pause(std::chrono::nanoseconds time) noexcept;
 
+  uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }
   uint64_t dropped() const noexcept { return dropped_; }
   uint64_t unwritten() const noexcept;
   // Locks the queue for inspect() and appends its contents.
@@ -55,6 +57,7 @@ class Queue {
   uint64_t queued_ = 0, writing_ = 0;  // block positions
   unsigned flushing_ = 0;              // the number of threads in flush()
   bool stopping_ = false;
+  std::atomic<uint64_t> taken_{0};
   Count dropped_;
 };
 

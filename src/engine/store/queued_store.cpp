@@ -22,9 +22,16 @@ QueuedStore::~QueuedStore() {
   reader_.stop();
 }
 
+// The logger may wait, so it is called without the locks.
+uint64_t QueuedStore::give_way(const Choose& choose) {
+  const uint64_t taken = queue_.taken() + reader_.taken();
+  if (release_chosen(choose)) log_dropped();
+  return taken;
+}
+
 // What was read goes first, since the store has it, then what waits longest to be written, and last
 // what is being written. The reader's own thread needs blocks for its content, and has the lock.
-void QueuedStore::give_way(const Choose& choose) {
+bool QueuedStore::release_chosen(const Choose& choose) {
   std::vector<prefix::Holder> holders, written;
   std::unique_lock<std::mutex> reading;
   if (!reader_.worker().is_caller()) reading = reader_.worker().lock_holder(holders);
@@ -44,8 +51,12 @@ void QueuedStore::give_way(const Choose& choose) {
       writer_.worker().release();
   std::sort(from_queue.begin(), from_queue.end());
   queue_.release(from_queue);
+  return !chosen.empty();
+}
+
+void QueuedStore::log_dropped() noexcept {
   const Logger& logger = format_.cache().logger();
-  if (!chosen.empty() && logger.listens() && dropped_interval_.begin())
+  if (logger.listens() && dropped_interval_.begin())
     logger.log(PKV_LOG_WARNING,
                "blocks are short: some were given up before they were written to the store; %llu "
                "block positions were dropped so far",

@@ -33,7 +33,7 @@ class QueuedStore final : public Store {
   }
   bool reads_pause() const noexcept override { return store_.reading().pauses(); }
   bool writes_pause() const noexcept override { return store_.writing().pauses(); }
-  void give_way(const Choose& choose) override;
+  uint64_t give_way(const Choose& choose) override;
   void fetch(std::string_view salt, prefix::Tokens text) override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;
 
@@ -42,6 +42,10 @@ class QueuedStore final : public Store {
   pkv_store_stats stats() const;
 
  private:
+  // Releases what choose() names of all contents. Returns whether it named any.
+  bool release_chosen(const Choose& choose);
+  void log_dropped() noexcept;
+
   const ItemFormat format_;
   StoreCalls store_;
   const std::chrono::milliseconds max_wait_;

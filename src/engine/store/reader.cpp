@@ -182,6 +182,7 @@ uint64_t Reader::match_in_memory(const Request& request, prefix::Tokens text) {
   // Locked all the while, so that inspect() sees every block that is held.
   const auto step = worker_.lock();
   Content& content = worker_.content().emplace(cache());
+  taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, request.retention);
   const uint64_t blocks =
       cache().prefix()->match(content.hold(), text, content.tables()) / block_size();

@@ -36,6 +36,8 @@ class Reader {
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
     return worker_.freeze(contents);
   }
+  // Returns how many contents the reader has worked on.
+  uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }
   void report(pkv_store_stats& stats) const noexcept;
 
  private:
@@ -87,6 +89,7 @@ class Reader {
   std::condition_variable requested_, ended_;
   std::list<Request> requests_;  // by turn; the thread works on the first one
   bool stopping_ = false;
+  std::atomic<uint64_t> taken_{0};
   Count asked_items_, read_items_, read_bytes_, corrupt_items_;
   Worker worker_;  // comes last, so that its thread ends first
 };
