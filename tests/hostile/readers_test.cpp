@@ -123,9 +123,10 @@ class Pairs {
     std::erase_if(calls_, [&](const Call& call) {
       if (changes_session(function_)) return true;
       const pkv_status now = call();
-      // It takes a copy of the sessions to know the size of a file.
-      return !is_getter(function_) &&
-             (call.in_batch == PKV_OK || now == PKV_OK || now == PKV_BUFFER_TOO_SMALL);
+      // Only a save of sessions that cannot change finds out that its file is too large, or that it
+      // cannot be written.
+      return !is_getter(function_) && (call.in_batch == PKV_OK || now == PKV_OK ||
+                                       now == PKV_BUFFER_TOO_SMALL || now == PKV_IO);
     });
   }
 
