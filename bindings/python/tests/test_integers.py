@@ -20,7 +20,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -220,7 +220,7 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Session.tokens.n": (in_session(lambda s, v: s.tokens(2, v)), 5),
     "Session.set_tokens.first": (in_session(lambda s, v: s.set_tokens(v, [2])), 2),
     "Session.admit.total_tokens": (
-        in_session(lambda s, v: s.cache.open_session().admit([1, 2, 3], v)),
+        in_session(lambda s, v: cast(pagedkv.Cache, s.cache).open_session().admit([1, 2, 3], v)),
         100,
     ),
     "Session.reserve.total_tokens": (in_session(lambda s, v: s.reserve(v)), 100),
