@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from helpers import ON_WINDOWS, output, small
+from helpers import output, small
 
 import pagedkv
 from pagedkv import _structs
@@ -34,6 +34,8 @@ from pagedkv.generated import raw
 TYPES = [np.dtype(f"{sign}{size}") for sign in "iu" for size in (1, 2, 4, 8)]
 LONG = int(os.environ.get("PKV_ROUNDS", "1")) > 1
 PAGE = mmap.PAGESIZE
+if sys.platform == "win32":
+    pytest.skip("its protected pages are made with mprotect", allow_module_level=True)
 LIBC = ctypes.CDLL(None)
 
 
@@ -659,7 +661,6 @@ def test_every_argument_is_tried() -> None:
     assert len(SCALARS) + len(LISTS) > 100
 
 
-@pytest.mark.skipif(ON_WINDOWS, reason="pages are protected by mprotect()")
 def test_the_type_of_a_number_does_not_matter() -> None:
     output(sys.executable, __file__)
 
