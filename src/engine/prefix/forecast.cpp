@@ -13,8 +13,9 @@ Forecast::Forecast(std::span<const std::unique_ptr<memory::Group>> groups,
   if (pages != nullptr) pages_.emplace(*pages);
 }
 
-// Adds what goes next until the call fits. Then takes back what it fits without, the last first: a
-// content of a text that is in use frees nothing, nor does a pin above another one.
+// Adds tails, then holders, then pins until the call fits. Then takes back those without which it
+// still fits, the last first: a content of a text that is in use frees nothing, nor does a pin
+// above another one.
 Price Forecast::price(const Lack& lack, std::span<const Holder> holders) {
   lack_ = &lack;
   holders_ = holders;
