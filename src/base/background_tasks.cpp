@@ -19,6 +19,7 @@ BackgroundTasks::BackgroundTasks(Workers& workers, size_t n, TaskFunction task,
 
 BackgroundTasks::~BackgroundTasks() {
   if (!tasks_) return;
+  workers_.take_back(tasks_);
   tasks_->cancelled.store(true, std::memory_order_relaxed);
   tasks_->work(0);
   tasks_->wait();

@@ -41,8 +41,8 @@ class BackgroundTasks {
   const size_t n_;
   const TaskFunction task_;
   void* const context_;
-  // Shared, because a thread of the arena may get to the list only after this object is gone; it
-  // then finds no task to begin. NULL if no other thread helps.
+  // Shared, because a thread of the arena may still look for a task when this object is gone; it
+  // then finds none to begin. NULL if no other thread helps.
   std::shared_ptr<TaskList> tasks_;
 };
 

@@ -118,4 +118,8 @@ void Workers::lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept {
   }
 }
 
+void Workers::take_back(const std::shared_ptr<TaskList>& tasks) noexcept {
+  if (arena_ && arena_->has_its_threads()) arena_->take_back(tasks);
+}
+
 }  // namespace pkv

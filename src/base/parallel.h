@@ -50,6 +50,8 @@ class Workers {
   void run(size_t n, TaskFunction task, void* context);
   // Lets idle threads of the arena work on the tasks. Returns at once.
   void lend_threads(const std::shared_ptr<TaskList>& tasks) noexcept;
+  // Gives up the arena's share of the list. A thread that works on it keeps its own until it ends.
+  void take_back(const std::shared_ptr<TaskList>& tasks) noexcept;
 
   static unsigned limit_threads(unsigned threads);
   static std::unique_ptr<Arena> make_arena(unsigned threads, const Logger* logger);
@@ -67,6 +69,7 @@ class Workers::Arena {
   // Returns when all tasks have ended.
   virtual void run(TaskList& tasks) = 0;
   virtual void lend_threads(const std::shared_ptr<TaskList>& tasks) = 0;
+  virtual void take_back(const std::shared_ptr<TaskList>& tasks) noexcept = 0;
 
   // Returns false in a forked child, which does not have the threads of its parent.
   bool has_its_threads() const { return epoch_ == os::fork_epoch(); }

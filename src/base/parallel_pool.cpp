@@ -40,6 +40,7 @@ class ThreadPool final : public Workers::Arena {
 
   void run(TaskList& tasks) override;
   void lend_threads(const std::shared_ptr<TaskList>& tasks) override;
+  void take_back(const std::shared_ptr<TaskList>& tasks) noexcept override;
 
  private:
   void start_threads();
@@ -156,6 +157,11 @@ void ThreadPool::lend_threads(const std::shared_ptr<TaskList>& tasks) {
   const size_t helpers = std::min<size_t>(max_workers_ - 1, tasks->n);
   for (size_t i = 0; i < helpers; i++) lists_.push_back(tasks);
   wake(helpers);
+}
+
+void ThreadPool::take_back(const std::shared_ptr<TaskList>& tasks) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(lists_, tasks);
 }
 
 void ThreadPool::help(PoolCall& call, std::unique_lock<std::mutex>& lock) {

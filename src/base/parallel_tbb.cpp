@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/parallel_pool.h"
 
@@ -14,6 +16,35 @@ namespace pkv {
 namespace {
 
 constinit os::FirstProcess tbb_user;
+
+// A list that threads of an arena may help with.
+struct Lent {
+  const Workers::Arena* arena;
+  std::shared_ptr<TaskList> tasks;
+};
+
+// Those of all arenas. oneTBB keeps a task that it has not run when the arena ends, perhaps until
+// the process ends. So the tasks that it gets own nothing and never look into their arena, but
+// here. This is never destroyed, since a thread of oneTBB may look when the process ends.
+struct LentLists {
+  std::mutex mutex;
+  std::vector<Lent> lists;
+};
+
+LentLists& lent() {
+  static LentLists& all = *new LentLists;
+  return all;
+}
+
+void help(const Workers::Arena* arena) {
+  std::shared_ptr<TaskList> tasks;
+  {
+    const std::lock_guard lock(lent().mutex);
+    for (const Lent& list : lent().lists)
+      if (list.arena == arena && list.tasks->has_tasks()) tasks = list.tasks;
+  }
+  if (tasks) tasks->work(0);
+}
 
 // oneTBB starts its threads when it has work for them, some of them in threads that it started
 // before. If the system refuses one, the caller gets an exception, or the process ends, and oneTBB
@@ -37,8 +68,18 @@ class TbbArena final : public Workers::Arena {
 
   void lend_threads(const std::shared_ptr<TaskList>& tasks) override {
     if (Arena* const own = find_own_threads(); own != nullptr) return own->lend_threads(tasks);
+    {
+      const std::lock_guard lock(lent().mutex);
+      lent().lists.push_back({this, tasks});
+    }
     for (size_t i = 1; i < std::min<size_t>(threads_, tasks->n + 1); i++)
-      arena_.enqueue([tasks] { tasks->work(0); });
+      arena_.enqueue([this] { help(this); });
+  }
+
+  void take_back(const std::shared_ptr<TaskList>& tasks) noexcept override {
+    if (decided_.load(std::memory_order_acquire) && own_) return own_->take_back(tasks);
+    const std::lock_guard lock(lent().mutex);
+    std::erase_if(lent().lists, [&](const Lent& list) { return list.tasks == tasks; });
   }
 
  private:

@@ -1,5 +1,5 @@
-// Workers on the library's own threads (src/base/parallel_own.cpp), whatever this build uses.
-// ThreadSanitizer can check these, unlike oneTBB.
+// Workers on the library's own threads (src/base/parallel_own.cpp), which ThreadSanitizer can
+// check, and, in another program, on those of oneTBB.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "../support/memory.h"
 #include "../support/sanitizers.h"
 #include "base/background_tasks.h"
 #include "base/parallel.h"
@@ -136,6 +137,33 @@ TEST(Workers, LendThreadsToBackgroundTasks) {
       EXPECT_GE(times, round % 2 == 0 ? 1 : 0);
     }
   }
+}
+
+// No thread comes to help before the tasks and their workers have ended, as on a busy machine.
+TEST(Workers, KeepNoMemoryOfTasksThatNobodyHelpedWith) {
+  Workers others(1000), workers(2);
+  std::atomic<int> here{0};
+  std::atomic<bool> go_on{false};
+  std::jthread busy([&] {
+    others.for_each(others.threads(), [&](size_t, unsigned) {
+      here++;
+      while (!go_on) std::this_thread::yield();
+    });
+  });
+  while (here < static_cast<int>(others.threads())) std::this_thread::yield();
+  const auto work = [&] {
+    BackgroundTasks tasks(workers, 4, [](size_t) {});
+    tasks.finish();
+  };
+  work();  // The first one may start threads.
+  const int64_t before = memory::news;
+  for (int i = 0; i < 10; i++) work();
+  // A thread that does help may look for a last task now.
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (memory::news != before && std::chrono::steady_clock::now() < patience)
+    std::this_thread::yield();
+  EXPECT_EQ(before, memory::news);
+  go_on = true;
 }
 
 // The thread that began the tasks is in one of them, and a thread of the workers in the other.
