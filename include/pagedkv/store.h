@@ -65,16 +65,20 @@ typedef struct pkv_store {
   int64_t (*put)(void* user, size_t n, const pkv_store_item* items);
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
-  /** Sets the sizes of items, as get does, but copies no bytes. Also a use of the items. */
+  /**
+   * Sets the sizes of items, as get does, but copies no bytes. Also a use of the items: those for
+   * which that failed have their sizes, but do not count in the result, which is counted and logged
+   * as a failure.
+   */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
   /** Deletes items whose bytes turned out to be wrong. */
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
   /** Closes the store: the last call. */
   void (*close)(void* user);
   /**
-   * Returns a sentence for the log about the last call on this thread that failed or stored too
-   * little, such as the server and its reason; it is valid until the next call on this thread. May
-   * return NULL, and may be NULL: then only the errno is logged.
+   * Returns a sentence for the log about the last call on this thread that failed or counted too
+   * few items, such as the server and its reason; it is valid until the next call on this thread.
+   * May return NULL, and may be NULL: then only the errno is logged.
    */
   const char* (*last_error)(void* user);
 } pkv_store;

@@ -55,15 +55,19 @@ bool Probe::handle_reply(size_t item, const redisReply& reply) {
 
 // ---- Prolong ------------------------------------------------------------------------------------
 
-Prolong::Prolong(const Settings& settings, size_t n, const pkv_store_item* items)
-    : ItemOperation(settings, n, items), ttl_(std::to_string(settings.ttl_seconds)) {}
+Prolong::Prolong(const Settings& settings, size_t n, pkv_store_item* items)
+    : ItemOperation(settings, n, items),
+      items_(items),
+      ttl_(std::to_string(settings.ttl_seconds)) {}
 
 void Prolong::add_command(size_t item, Pipeline& commands) const {
   commands.add({command(), key(item), ttl_});
 }
 
-bool Prolong::handle_reply(size_t, const redisReply& reply) {
-  return reply.type == REDIS_REPLY_INTEGER && reply.integer == 1;
+bool Prolong::handle_reply(size_t item, const redisReply& reply) {
+  if (reply.type != REDIS_REPLY_INTEGER) return false;
+  if (reply.integer != 1) items_[item].size = 0;
+  return reply.integer == 1;
 }
 
 // ---- Get ----------------------------------------------------------------------------------------

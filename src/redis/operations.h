@@ -55,15 +55,16 @@ class Probe : public ItemOperation {
   pkv_store_item* items_;
 };
 
-// Starts the lifetime of items anew.
+// Starts the lifetime of items anew. Sets the size of an item that is gone to 0.
 class Prolong : public ItemOperation {
  public:
-  Prolong(const Settings& settings, size_t n, const pkv_store_item* items);
+  Prolong(const Settings& settings, size_t n, pkv_store_item* items);
   const char* command() const override { return "EXPIRE"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
 
  private:
+  pkv_store_item* items_;
   const std::string ttl_;
 };
 

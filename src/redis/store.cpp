@@ -67,20 +67,22 @@ int64_t put(void* user, size_t n, const pkv_store_item* items) {
 }
 
 // A server counts the question for an item's size as a use of the item, but that does not prolong
-// its lifetime.
+// its lifetime. Items whose lifetime the server does not prolong are found, but do not count.
 int64_t probe(void* user, size_t n, pkv_store_item* items) {
   return guarded_call([&] {
     Store& store = store_of(user);
     Probe operation(store.settings, n, items);
     const int64_t found = run(store, store.reading, operation);
-    if (store.settings.ttl_seconds > 0 && found > 0) {
-      std::vector<pkv_store_item> used;
-      std::copy_if(items, items + n, std::back_inserter(used),
-                   [](const pkv_store_item& item) { return item.size > 0; });
-      Prolong prolonging(store.settings, used.size(), used.data());
-      run(store, store.reading, prolonging);
-    }
-    return found;
+    if (store.settings.ttl_seconds == 0 || found <= 0) return found;
+    std::vector<pkv_store_item> used;
+    std::copy_if(items, items + n, std::back_inserter(used),
+                 [](const pkv_store_item& item) { return item.size > 0; });
+    Prolong prolonging(store.settings, used.size(), used.data());
+    const int64_t prolonged = run(store, store.reading, prolonging);
+    auto next = used.begin();
+    for (size_t i = 0; i < n; i++)
+      if (items[i].size > 0) items[i].size = (next++)->size;
+    return std::max<int64_t>(prolonged, 0);
   });
 }
 

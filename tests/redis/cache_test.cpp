@@ -20,6 +20,8 @@ constexpr uint32_t long_time = std::chrono::milliseconds(redis_test::hang_limit)
 
 class RedisTier : public Prefix {
  protected:
+  uint32_t ttl_seconds_ = 0;
+
   void SetUp() override {
     if (!redis_test::have_server())
       GTEST_SKIP() << "neither redis-server nor valkey-server is installed";
@@ -28,7 +30,8 @@ class RedisTier : public Prefix {
   void make_with(const std::string& servers, uint64_t blocks, uint32_t wait_ms = 0,
                  uint32_t timeout_ms = long_time) {
     cache_.close();
-    auto config = made<pkv_redis_config>({.servers = servers.c_str(),
+    auto config = made<pkv_redis_config>({.ttl_seconds = ttl_seconds_,
+                                          .servers = servers.c_str(),
                                           .connect_timeout_ms = timeout_ms,
                                           .command_timeout_ms = timeout_ms,
                                           .connect_later = timeout_ms < long_time});
@@ -104,6 +107,27 @@ TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
     EXPECT_EQ(items, stats(at.cache).read_items) << "four blocks, and two of the window";
     at.check(session, whole);
   }
+}
+
+// A replica refuses to prolong the lifetime of what it has, which can still be read.
+TEST_F(RedisTier, RefusedLifetimesAreNotSilent) {
+  redis_test::Server server;
+  Lines lines;
+  logger_ = lines.logger();
+  ttl_seconds_ = 1000;
+  make_with(server.address(), 32);
+  serve(text(1, 64));
+  flush();
+  ASSERT_EQ(0u, stats().failures);
+  ASSERT_EQ("OK", server.ask({"REPLICAOF", "127.0.0.1", "1"}));
+  make_with(server.address(), 32);
+  EXPECT_EQ(64u, fetch(text(1, 64)));
+  EXPECT_EQ(1u, stats().failures);
+  EXPECT_EQ(1u, lines.count(PKV_LOG_WARNING, "the store failed"));
+  EXPECT_EQ(1u, lines.count(PKV_LOG_WARNING, "the store failed to read: " + server.address() +
+                                                 ": EXPIRE was refused: READONLY"));
+  EXPECT_EQ(0u, stats().down);
+  EXPECT_EQ(8u, stats().read_items);
 }
 
 // What a server refuses is counted, and logged once a minute with the server and its reason.

@@ -103,6 +103,29 @@ TEST(RedisRefusals, OfSomeItemsOnly) {
   EXPECT_EQ(store.last_error(), std::string()) << "of an earlier call";
 }
 
+// An item whose lifetime is not prolonged is found, but does not count; one that has gone since is
+// not found.
+TEST(RedisRefusals, OfALongerLifetime) {
+  std::atomic<bool> refuses_all{false};
+  const FakeServer server([&](const Command& command) {
+    if (command[0] != "EXPIRE") return Answer{":1000\r\n"};
+    if (refuses_all || command[1] == "pagedkv:" + name(2)) return Answer{"-READONLY no\r\n"};
+    return Answer{command[1] == "pagedkv:" + name(3) ? ":0\r\n" : ":1\r\n"};
+  });
+  Store store(server.address(), [](pkv_redis_config& config) { config.ttl_seconds = 100; });
+  Batch batch;
+  batch.room(1, 0).room(2, 0).room(3, 0);
+  EXPECT_EQ(store.probe(batch), 1);
+  EXPECT_TRUE(contains(store.last_error(), "EXPIRE was refused: READONLY")) << store.last_error();
+  EXPECT_EQ(batch.size_of(0), 1000u);
+  EXPECT_EQ(batch.size_of(1), 1000u);
+  EXPECT_EQ(batch.size_of(2), 0u);
+  refuses_all = true;
+  EXPECT_EQ(store.probe(batch), 0) << "the server was asked: no errno";
+  EXPECT_TRUE(contains(store.last_error(), "EXPIRE was refused: READONLY")) << store.last_error();
+  EXPECT_EQ(batch.size_of(2), 1000u);
+}
+
 // An error about the value of a key is a miss.
 TEST(RedisRefusals, OfAKeyOfAnotherType) {
   const FakeServer server([&](const Command&) {

@@ -46,12 +46,13 @@ bool CallState::succeeded() noexcept {
   return told_.load(std::memory_order_relaxed) && told_.exchange(false);
 }
 
-// Returns how many items the store's function counted; 0 in a pause. Fewer than `expected` are a
-// failure, after which it pauses if there were none.
-template <class Call>
-uint64_t StoreCalls::call(CallState& state, std::span<pkv_store_item> items, const Call& function,
-                          size_t expected) noexcept {
-  if (items.empty() || state.pauses()) return 0;
+// Returns how many items the store's function counted; a negative number if it made no call, in a
+// pause, or if that failed. It is also a failure if the store counted fewer items than `expected`
+// returns after the call; after a put that stored nothing, it pauses.
+template <class Call, class Expected>
+int64_t StoreCalls::call(CallState& state, std::span<pkv_store_item> items, const Call& function,
+                         const Expected& expected) noexcept {
+  if (items.empty() || state.pauses()) return -1;
   int64_t result;
   std::ranges::reverse(items);
   {
@@ -59,11 +60,12 @@ uint64_t StoreCalls::call(CallState& state, std::span<pkv_store_item> items, con
     result = function(store_.user, items.size(), items.data());
   }
   std::ranges::reverse(items);
-  const uint64_t counted = result < 0 ? 0 : std::min<uint64_t>(result, items.size());
-  const bool failed = result < 0 || (counted == 0 && expected > 0);
-  if (failed || counted < expected) {
+  const auto counted = std::min<int64_t>(result, static_cast<int64_t>(items.size()));
+  const int64_t wanted = result < 0 ? 0 : expected();
+  const bool failed = result < 0 || (counted == 0 && wanted > 0 && &state == &writing_);
+  if (failed || counted < wanted) {
     failures_ += 1;
-    if (failed ? state.failed() : state.failed_in_part()) log_failure(state, result, items.size());
+    if (failed ? state.failed() : state.failed_in_part()) log_failure(state, result, wanted);
   } else if (state.succeeded()) {
     logger_.log(PKV_LOG_INFO, "the store works again: %ss; %llu calls have failed so far",
                 state.verb(), llu(failures()));
@@ -72,7 +74,8 @@ uint64_t StoreCalls::call(CallState& state, std::span<pkv_store_item> items, con
 }
 
 // Called by the thread whose call failed, at once.
-void StoreCalls::log_failure(const CallState& state, int64_t result, size_t items) const noexcept {
+void StoreCalls::log_failure(const CallState& state, int64_t result,
+                             int64_t wanted) const noexcept {
   if (!logger_.listens()) return;
   const char* reason = nullptr;
   if (store_.last_error != nullptr) {
@@ -85,37 +88,50 @@ void StoreCalls::log_failure(const CallState& state, int64_t result, size_t item
     if (result < 0)
       std::snprintf(text, sizeof text, "%s (errno %d)", errno_text(error), error);
     else
-      std::snprintf(text, sizeof text, "it took %llu of %zu items", llu(result), items);
+      std::snprintf(text, sizeof text, "it took %llu of %llu items", llu(result), llu(wanted));
     reason = text;
   }
   logger_.log(PKV_LOG_WARNING, "the store failed to %s: %.180s; %llu calls have failed so far",
               state.verb(), reason, llu(failures()));
 }
 
+namespace {
+
+int64_t none() { return 0; }
+
+// How many items a store says that it has.
+int64_t count_found(std::span<const pkv_store_item> items) {
+  return std::ranges::count_if(items, [](const pkv_store_item& item) { return item.size != 0; });
+}
+
+void forget_sizes(std::span<pkv_store_item> items) {
+  for (pkv_store_item& item : items) item.size = 0;
+}
+
+}  // namespace
+
 uint64_t StoreCalls::put(std::span<pkv_store_item> items) noexcept {
-  const uint64_t stored = call(writing_, items, store_.put, items.size());
+  const auto all = [&] { return static_cast<int64_t>(items.size()); };
+  const auto stored =
+      static_cast<uint64_t>(std::max<int64_t>(call(writing_, items, store_.put, all), 0));
   known_.count_puts(stored);
   return stored;
 }
 
-// Sets every size to 0 if the store has none of the items or reads pause.
-template <class Call>
-uint64_t StoreCalls::get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept {
-  const uint64_t found = call(reading_, items, function, 0);
-  for (size_t i = 0; found == 0 && i < items.size(); i++) items[i].size = 0;
-  return found;
-}
-
 uint64_t StoreCalls::get(std::span<pkv_store_item> items) noexcept {
-  return get_or_probe(items, store_.get);
+  const int64_t found = call(reading_, items, store_.get, none);
+  if (found <= 0) forget_sizes(items);
+  return static_cast<uint64_t>(std::max<int64_t>(found, 0));
 }
 
-uint64_t StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
-  return get_or_probe(items, store_.probe);
+void StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
+  forget_sizes(items);
+  if (call(reading_, items, store_.probe, [&] { return count_found(items); }) < 0)
+    forget_sizes(items);
 }
 
 void StoreCalls::drop(pkv_store_item item) noexcept {
-  call(dropping_, std::span(&item, 1), store_.drop, 0);
+  call(dropping_, std::span(&item, 1), store_.drop, none);
 }
 
 }  // namespace pkv::store

@@ -45,11 +45,11 @@ class StoreCalls {
 
   // Items that belong to one text are given in its order. The store gets the last one first: if it
   // deletes what was not used for longest, the ends of texts are deleted before the beginnings that
-  // they need. Return how many items the store put or found; 0 in a pause. get and probe set the
-  // sizes of the items, to 0 for those that were not found.
+  // they need. put and get return how many items the store put or found; 0 in a pause. get and
+  // probe set the sizes of the items, to 0 for those that were not found.
   uint64_t put(std::span<pkv_store_item> items) noexcept;
   uint64_t get(std::span<pkv_store_item> items) noexcept;
-  uint64_t probe(std::span<pkv_store_item> items) noexcept;
+  void probe(std::span<pkv_store_item> items) noexcept;
   void drop(pkv_store_item item) noexcept;
   const CallState& reading() const { return reading_; }
   const CallState& writing() const { return writing_; }
@@ -58,12 +58,10 @@ class StoreCalls {
   KnownItems& known() { return known_; }
 
  private:
-  template <class Call>
-  uint64_t call(CallState& state, std::span<pkv_store_item> items, const Call& function,
-                size_t expected) noexcept;
-  void log_failure(const CallState& state, int64_t result, size_t items) const noexcept;
-  template <class Call>
-  uint64_t get_or_probe(std::span<pkv_store_item> items, const Call& function) noexcept;
+  template <class Call, class Expected>
+  int64_t call(CallState& state, std::span<pkv_store_item> items, const Call& function,
+               const Expected& expected) noexcept;
+  void log_failure(const CallState& state, int64_t result, int64_t wanted) const noexcept;
 
   const pkv_store store_;
   const Logger& logger_;
