@@ -308,6 +308,53 @@ def test_blocks_computed_over_lost_ones_are_not_stored(
         assert stats["found"] == 13
 
 
+class FullStore(MemoryStore):
+    """Deletes what was not used for longest."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+        for key, value in items:
+            self.values[key] = value
+            if len(self.values) > self.capacity:
+                del self.values[next(iter(self.values))]
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        for key in keys:
+            if key in self.values:
+                self.values[key] = self.values.pop(key)
+        return super().get(keys)
+
+    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+        self.get(keys)
+        return super().probe(keys)
+
+
+@pytest.mark.parametrize("chunk", [3 * BLOCK, 1000])
+def test_a_full_store_loses_ends_before_beginnings(connector: Any, chunk: int) -> None:
+    """Also where a text is stored in several steps, or its beginning is never read."""
+    draw = random.Random(chunk)
+    system, text, other = ([draw.randrange(1, 9) for _ in range(n * BLOCK)] for n in (4, 10, 6))
+    store = FullStore(12)
+
+    def found(prompts: list[list[int]]) -> int:
+        engine = Engine(connector, store, chunk=chunk)
+        for number, prompt in enumerate(prompts):
+            engine.serve([Request(str(number), prompt, 2)])
+        engine.serve([Request("last", [1], 1)])  # vLLM learns in a later step what has finished
+        engine.close()
+        return int(engine.worker.stats.get("found", 0))
+
+    assert found([text]) == found([other]) == 0
+    assert found([text]) == 6
+    # The beginning of all but the first prompt is in the engine's own memory.
+    prompts = [system + [draw.randrange(1, 9) for _ in range(2 * BLOCK)] for _ in range(20)]
+    found(prompts)
+    assert found([[*system, 1]]) == 4
+
+
 def test_changed_weights_use_no_stored_blocks(connector: Any) -> None:
     text, store = [1 + i % 8 for i in range(5 * BLOCK)], MemoryStore()
     found = []

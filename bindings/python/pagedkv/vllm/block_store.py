@@ -35,6 +35,9 @@ class BlockStore(Uncopied):
     """Blocks of `size` bytes under names of 32 bytes. Corrupt blocks are dropped and not found. A
     store that cannot be reached finds and takes nothing.
 
+    Blocks of one text are given in its order. The store gets the last one first: if it deletes what
+    was not used for longest, ends are deleted before the beginnings that they need.
+
     One thread may put while another one gets.
     """
 
@@ -56,7 +59,8 @@ class BlockStore(Uncopied):
         return np.empty(CHECK + self.size, np.uint8)
 
     def missing(self, names: Sequence[bytes]) -> list[int]:
-        """The blocks that the store does not have in full: all, if it cannot be reached."""
+        """The blocks that the store does not have in full: all, if it cannot be reached. The others
+        count as used."""
         items = _items(names)
         if self._call(self._probe, items) < 0:
             return list(range(len(names)))
@@ -108,7 +112,10 @@ class BlockStore(Uncopied):
     def _call(self, function: Any, items: Any) -> int:
         if self._table is None:
             return -1
-        done = int(function(self._table.user, len(items), items))
+        reverse = type(items)(*items[::-1])
+        done = int(function(self._table.user, len(items), reverse))
+        for item, answer in zip(items, reverse[::-1], strict=True):
+            item.size = answer.size
         if done < 0:
             self.stats["failures"] += 1
         return done

@@ -46,6 +46,7 @@ logger = init_logger("vllm.pagedkv")
 
 OPTIONS = ("directory", "redis", "fingerprint", "queue_bytes")
 QUEUE_BYTES = 512 << 20
+USE_BYTES = 4 << 10  # what the use of a block counts as in the queue
 
 Transfer = list[tuple[bytes, int]]
 """Names of blocks, and their places in vLLM's memory."""
@@ -59,6 +60,7 @@ class Transfers(KVConnectorMetadata):
     saves: Transfer = dataclasses.field(default_factory=list)
     computed: list[Computed] = dataclasses.field(default_factory=list)
     finished: set[str] = dataclasses.field(default_factory=set)
+    used: list[list[bytes]] = dataclasses.field(default_factory=list)  # texts that are finished
 
 
 @dataclasses.dataclass
@@ -130,7 +132,8 @@ class PagedKVConnector(KVConnectorBase_V1):
         for computed in transfers.computed:
             self._schedule(transfers, computed)
         for request_id in transfers.finished:
-            self._tracked.pop(request_id, None)
+            if (tracked := self._tracked.pop(request_id, None)) is not None:
+                transfers.used.append(tracked.names[: tracked.stored])
         return transfers
 
     def reset_cache(self) -> bool:
@@ -161,9 +164,9 @@ class PagedKVConnector(KVConnectorBase_V1):
         complete = min(known // self._block_size, tracked.kept)
         if complete > tracked.stored:
             names = self._names(tracked, complete)
-            transfers.saves += zip(
-                names[tracked.stored :], tracked.blocks[tracked.stored : complete], strict=True
-            )
+            new = slice(tracked.stored, complete)
+            # From the end to the beginning: see BlockStore.
+            transfers.saves += list(zip(names[new], tracked.blocks[new], strict=True))[::-1]
             tracked.stored = complete
 
     def _track(self, request: Any) -> Tracked | None:
@@ -195,6 +198,11 @@ class PagedKVConnector(KVConnectorBase_V1):
             )
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        for names in self._metadata().used:
+            # Its ends were stored last, and vLLM's own memory may have had its beginning.
+            size = len(names) * USE_BYTES
+            if names and self._queue.has_room(size):
+                self._queue.submit(size, self._store.missing, names)
         for load in self._metadata().loads:
             self._lost.difference_update(block for _, block in load)
             found = self._store.get([name for name, _ in load])
