@@ -54,6 +54,69 @@ TEST_F(Evictable, AMatchInsideABlockEvictsNothing) {
   for (int32_t name = 0; name < 4; name++) EXPECT_EQ(16u, serve(text(name, 16)));
 }
 
+// The first step needs one block, for a copy, and evicts the text that goes next instead of the one
+// that it copies from, though that was used least recently.
+TEST_F(Evictable, ABlockIsNotEvictedBeforeItIsCopied) {
+  const Text start = text(0, 7);
+  const std::vector<std::function<void(pkv_session)>> ways = {
+      [&](pkv_session session) { EXPECT_EQ(7u, match(session, start)); },
+      [&](pkv_session session) {
+        uint64_t matched = 0;
+        CHECK(pkv_session_admit(session, start.size(), start.data(), 8, &matched));
+        EXPECT_EQ(7u, matched);
+      },
+      [&](pkv_session session) {
+        EXPECT_EQ(16u, match(session, text(0, 16)));
+        CHECK(pkv_session_trim(session, 7));
+      },
+      [&](pkv_session session) {
+        EXPECT_EQ(9u, match(session, text(0, 9)));
+        CHECK(pkv_session_trim(session, 7));
+      },
+      [&](pkv_session session) {
+        uint64_t length = 0, total = 0;
+        EXPECT_EQ(7u, match(session, start));
+        CHECK(pkv_session_suspend(session));
+        CHECK(pkv_session_resume(session, &length, &total));
+        EXPECT_EQ(7u, length);
+      }};
+  for (size_t way = 0; way < ways.size(); way++)
+    for (const bool forks : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "way " << way << (forks ? ", forked" : ""));
+      make(4);
+      for (int32_t name = 0; name < 4; name++) serve(text(name, 16));
+      Session session = open(cache_);
+      ways[way](session);
+      if (forks) {
+        Session child = fork(session);
+        session.close();
+        session = std::move(child);
+      }
+      // An aborted step puts the block back; it is kept still.
+      begin(cache_, {session}, {1});
+      CHECK(pkv_cache_validate(cache_));
+      extend(session, start + text(9, 1));
+      EXPECT_EQ(16u, probe(text(0, 16)));
+      EXPECT_EQ(3u, cached());
+      EXPECT_EQ(3u, evictable()) << "it was copied";
+      check_content(session, start + text(9, 1));
+    }
+}
+
+// A session that cannot be admitted leaves the text cached whose block it would have copied.
+TEST_F(Evictable, ARefusedAdmissionEvictsNothing) {
+  make(4);
+  serve(text(0, 16));
+  Session busy = open(cache_);
+  extend(busy, text(1, 40));
+  Session session = open(cache_);
+  const Text start = text(0, 7);
+  uint64_t matched = 99;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_admit(session, start.size(), start.data(), 24, &matched));
+  EXPECT_EQ(16u, probe(text(0, 16)));
+  EXPECT_EQ(1u, evictable());
+}
+
 // No block is free for the copy, so the session writes to the block that it shares with the index.
 TEST_F(Evictable, AMatchInsideTheOnlyBlock) {
   make(1);

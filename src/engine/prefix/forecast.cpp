@@ -50,12 +50,13 @@ void Forecast::change_tail_or_holder(size_t i, Change to) {
 }
 
 void Forecast::change(const Holder& holder, Change to) {
-  for (const auto& [end, tables] : holder) {
+  for (const auto& [end, tail, tables] : holder) {
     for (size_t g = 0; g < tables.size(); g++)
       for (const auto& blocks : {tables[g]->blocks(), tables[g]->spare_blocks()})
         for (const memory::Block block : blocks)
           if (memory::is_block(block)) change_reference(dropped_, g, memory::block_id(block), to);
-    if (end != nullptr) change_use(*end, to);
+    for (const Node* used : {end, tail})
+      if (used != nullptr) change_use(*used, to);
   }
 }
 
@@ -196,9 +197,14 @@ bool Forecast::index_has(size_t group, uint32_t id) const {
 }
 
 bool Forecast::index_gives_up(size_t group, uint32_t id) const {
+  if (index_->blocks.sparse(group)) return !is_pinned(group, id);
+  return !is_used(*index_->blocks.place_of(group, id).node);
+}
+
+bool Forecast::is_pinned(size_t group, uint32_t id) const {
   const Node& node = *index_->blocks.place_of(group, id).node;
-  if (!index_->blocks.sparse(group)) return !is_used(node);
-  return !index_->blocks.kept_by_pin(group, id) || node.pinned == 0 || unpinned_.contains(&node);
+  if (index_->blocks.sparse(group) && !index_->blocks.kept_by_pin(group, id)) return false;
+  return node.pinned > 0 && !unpinned_.contains(&node);
 }
 
 bool Forecast::is_used(const Node& node) const {
@@ -213,9 +219,9 @@ bool Forecast::available(size_t group, uint32_t id) const {
 }
 
 // Returns whether one of the sessions that write to a tail needs no copy once the index has let go
-// of it.
+// of it. Who uses its node and does not write has a reference, or is a pin.
 bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
-  const bool lets_go = index_has(tail.group, tail.id) && index_gives_up(tail.group, tail.id);
+  const bool lets_go = index_has(tail.group, tail.id) && !is_pinned(tail.group, tail.id);
   return references(tail.group, tail.id) - lets_go == tail.writers;
 }
 

@@ -18,10 +18,10 @@
 
 namespace pkv::prefix {
 
-// A content that lets go of its blocks. `end` is where the path ends that it uses; NULL: it uses
-// none. A holder is what lets go together.
+// A content that lets go of its blocks, with the ends of the path that it uses and of its tail;
+// NULL: it uses none. A holder is what lets go together.
 struct Holding {
-  const Node* end;
+  const Node *end, *tail;
   memory::Tables tables;
 };
 using Holder = std::vector<Holding>;
@@ -107,6 +107,7 @@ class Forecast {
   uint32_t references(size_t group, uint32_t id) const;
   bool index_has(size_t group, uint32_t id) const;
   bool index_gives_up(size_t group, uint32_t id) const;
+  bool is_pinned(size_t group, uint32_t id) const;
   bool is_used(const Node& node) const;
   bool available(size_t group, uint32_t id) const;
   bool is_unshared(const OwnBlocks::Tail& tail) const;

@@ -36,6 +36,7 @@ Index::Hold Index::Hold::restart() const {
   other.use_ = use_;
   other.use_.node = &use_.space->root;
   other.use_.depth = 0;
+  other.use_.tail = nullptr;
   index_->uses_.attach(*other.use_.node);
   other.index_ = index_;
   return other;
@@ -96,6 +97,7 @@ Index::Hold::~Hold() {
   if (index_ == nullptr) return;
   const std::lock_guard lock(index_->mutex_);
   index_->uses_.review_some(depth());
+  index_->uses_.detach_tail(use_);
   index_->uses_.give_up(use_, use_.space->root);
   index_->uses_.detach(*use_.node, true);
   index_->data_.spaces.drop_if_empty(*use_.space);
@@ -106,6 +108,7 @@ Index::Hold Index::Hold::copy() const {
   if (index_ == nullptr) return other;
   const std::lock_guard lock(index_->mutex_);
   index_->uses_.attach(*use_.node);
+  if (use_.tail != nullptr) index_->uses_.attach(*use_.tail);
   other.index_ = index_;
   other.use_ = use_;
   return other;
@@ -116,15 +119,27 @@ void Index::Hold::swap(Hold& other) noexcept {
   std::swap(use_, other.use_);
 }
 
-void Index::Hold::retreat(uint32_t blocks) noexcept {
-  if (index_ == nullptr || blocks >= depth()) return;
+void Index::Hold::retreat(uint64_t tokens) noexcept {
+  if (index_ == nullptr) return;
+  const uint32_t size = index_->data_.block_size();
+  if (tokens >= uint64_t{depth()} * size + (use_.tail != nullptr ? 1 : 0)) return;
   const std::lock_guard lock(index_->mutex_);
   index_->uses_.review_some(depth());
-  index_->uses_.shorten(use_, blocks);
+  const auto blocks = static_cast<uint32_t>(tokens / size);
+  if (tokens % size != 0)
+    index_->uses_.shorten_into(use_, blocks);
+  else
+    index_->uses_.shorten(use_, blocks);
+}
+
+void Index::Hold::copied() noexcept {
+  if (use_.tail == nullptr) return;
+  const std::lock_guard lock(index_->mutex_);
+  index_->uses_.detach_tail(use_);
 }
 
 void Index::Hold::cancel() noexcept {
-  if (index_ == nullptr || depth() == 0) return;
+  if (index_ == nullptr || (depth() == 0 && use_.tail == nullptr)) return;
   const std::lock_guard lock(index_->mutex_);
   for (Node* node = use_.node; node->parent != nullptr; node = node->parent)
     node->matches -= node->matches > 0;
@@ -184,6 +199,13 @@ uint64_t Index::match(Hold& hold, Tokens text, memory::Tables tables) {
   }
   for (size_t g = 0; g < tail.size(); g++) tables[g]->append(tail.subspan(g, 1));
   return uint64_t{match.depth} * data_.block_size() + (tail.empty() ? 0 : match.found.common);
+}
+
+uint32_t Index::match_blocks(Hold& hold, Tokens text, memory::Tables tables) {
+  const uint64_t size = data_.block_size(), matched = match(hold, text, tables) / size * size;
+  for (const auto& table : tables) table->trim(matched);
+  hold.retreat(matched);
+  return static_cast<uint32_t>(matched / size);
 }
 
 uint32_t Index::cached(std::string_view salt, Tokens text) const {

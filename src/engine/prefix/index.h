@@ -52,8 +52,9 @@ class Index {
 
     explicit operator bool() const { return index_ != nullptr; }
     uint32_t depth() const { return use_.depth; }  // blocks of the path
-    // Returns the end of the path, for a forecast; NULL if it is empty.
+    // Returns the ends of the path and of its tail, for a forecast; NULL if there are none.
     const Node* end() const { return use_.node; }
+    const Node* tail() const { return use_.tail; }
     // Valid while the hold is.
     std::string_view salt() const { return index_ == nullptr ? "" : use_.space->salt; }
     // Returns an empty hold of the same salt, with what hints told this one. Throws bad_alloc.
@@ -84,9 +85,13 @@ class Index {
     void count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
     // Releases the whole path as if it had never been matched.
     void cancel() noexcept;
-    // Releases the path beyond `blocks` blocks; without the memory to split a node, somewhat more.
-    void retreat(uint32_t blocks) noexcept;
-    // Does the same, and removes those blocks from the index that no other hold uses.
+    // Releases the path beyond the first `tokens` tokens, but keeps the block that they end in
+    // until copied(); without the memory to split a node, releases somewhat more.
+    void retreat(uint64_t tokens) noexcept;
+    // Says that the session has a copy now of the cached block that its tokens ended in.
+    void copied() noexcept;
+    // Releases the path beyond `blocks` blocks, and removes those from the index that no other hold
+    // uses.
     void withdraw(uint32_t blocks) noexcept;
 
    private:
@@ -102,6 +107,8 @@ class Index {
   // how many tokens the tables have then. Throws bad_alloc and LIMIT_REACHED; nothing has changed
   // then.
   uint64_t match(Hold& hold, Tokens text, memory::Tables tables);
+  // Does the same in whole blocks, and returns how many.
+  uint32_t match_blocks(Hold& hold, Tokens text, memory::Tables tables);
   // Returns how many blocks a match would find. Changes nothing.
   uint32_t cached(std::string_view salt, Tokens text) const;
 

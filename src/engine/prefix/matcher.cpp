@@ -19,15 +19,16 @@ Match Matcher::find(const Space& space, Tokens text) const {
   return match;
 }
 
-// If the node of the tail is split here, it begins with the tail afterwards.
 std::span<const memory::Block> Matcher::take(const Match& match, Use& use, memory::Tables tables) {
   Node& end = uses_.end_after(match.found, match.depth);
+  if (!match.tail.empty()) uses_.attach_tail(use, *match.found.next, 0);
   retain(match, true, tables);
   uses_.move(use, end);
   for (Node* node = &end; node->parent != nullptr; node = node->parent)
     node->matches += node->matches < UINT32_MAX;
-  if (!share_tail(match)) return {};
-  return match.tail;
+  if (share_tail(match)) return match.tail;
+  uses_.detach_tail(use);
+  return {};
 }
 
 void Matcher::retain(const Match& match, bool sparse, memory::Tables tables) const {
@@ -87,9 +88,9 @@ Matcher::Path Matcher::find_tail(const Tree::Found& found) const {
   return tail;
 }
 
-// Takes a reference to each block of a tail; returns false if one has too many. A short use lists
-// them as shared, since the use of the match ends before them.
-bool Matcher::share_tail(const Match& match) noexcept {
+// Takes a reference to each block of a tail; returns false if there is none, or if a block has too
+// many.
+bool Matcher::share_tail(const Match& match) const noexcept {
   for (size_t g = 0; g < match.tail.size(); g++) {
     if (data_.groups[g]->pool.retain(match.tail[g]) == PKV_OK) continue;
     while (g-- > 0) data_.groups[g]->pool.release(match.tail[g]);
@@ -97,8 +98,6 @@ bool Matcher::share_tail(const Match& match) noexcept {
   }
   if (match.tail.empty()) return false;
   for (size_t g = 0; g < match.tail.size(); g++) data_.blocks.share(g, match.tail[g]);
-  uses_.attach(*match.found.next);
-  uses_.detach(*match.found.next, false);
   return true;
 }
 

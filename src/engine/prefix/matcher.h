@@ -26,12 +26,12 @@ class Matcher {
 
   // Finds what is cached of a text. Changes nothing. Throws bad_alloc.
   Match find(const Space& space, Tokens text) const;
-  // Moves a use from the beginning of the text to the end of a match, and gives the tables the
-  // blocks of sparse groups, which a use does not keep. Nothing may have been removed since the
-  // match was found. Returns the tail, with a reference to each of its blocks, which are the
-  // caller's; or nothing if there is none, or if one of them has too many references. Throws
-  // bad_alloc and LIMIT_REACHED; the use is where it was then, and the tables of some groups may
-  // have their blocks.
+  // Moves a use from the beginning of the text to the end of a match with its tail, and gives the
+  // tables the blocks of sparse groups, which a use does not keep. Nothing may have been removed
+  // since the match was found. Returns the tail, with a reference to each of its blocks, which are
+  // the caller's; or nothing if there is none, or if one of them has too many references. Throws
+  // bad_alloc and LIMIT_REACHED; then the use may have a tail already, and the tables of some
+  // groups their blocks.
   std::span<const memory::Block> take(const Match& match, Use& use, memory::Tables tables);
   // Gives the tables, which have room, a reference to each block of sparse groups or of all
   // others. Those that the use keeps need no lock. Throws as take() does.
@@ -49,7 +49,7 @@ class Matcher {
   uint32_t usable_beginning(const Paths& paths, uint32_t depth) const;
   void hide_before_window(Path& path, size_t group) const;
   Path find_tail(const Tree::Found& found) const;
-  bool share_tail(const Match& match) noexcept;
+  bool share_tail(const Match& match) const noexcept;
 
   IndexData& data_;
   Uses& uses_;

@@ -31,6 +31,17 @@ void Uses::end_use(Node& node) noexcept {
   if (node.is_candidate()) data_.add_candidate(node);
 }
 
+void Uses::attach_tail(Use& use, Node& node, uint32_t inside) {
+  if (inside > 0) split(node, inside);  // the node begins with the tail then
+  Node& tail = split(node, 1);
+  attach(tail);
+  use.tail = &tail;
+}
+
+void Uses::detach_tail(Use& use) noexcept {
+  if (use.tail != nullptr) detach(*std::exchange(use.tail, nullptr), false);
+}
+
 // Attaches before it detaches, so that what both paths have in common stays in use.
 void Uses::move(Use& use, Node& node) noexcept {
   attach(node);
@@ -93,7 +104,25 @@ void Uses::split_at(const Use& use, uint32_t position) noexcept {
   }
 }
 
+void Uses::shorten_into(Use& use, uint32_t blocks) noexcept {
+  if (blocks == use.depth) return;
+  detach_tail(use);
+  Node* node = use.node;
+  while (node->start > blocks) node = node->parent;
+  try {
+    attach_tail(use, *node, blocks - node->start);
+  } catch (const std::bad_alloc&) {
+    // The block can go before the session has copied it.
+  }
+  shorten_path(use, blocks);
+}
+
 void Uses::shorten(Use& use, uint32_t blocks) noexcept {
+  detach_tail(use);
+  shorten_path(use, blocks);
+}
+
+void Uses::shorten_path(Use& use, uint32_t blocks) noexcept {
   Node* node = use.node;
   while (node->start > blocks) node = node->parent;
   if (node->end() > blocks) {

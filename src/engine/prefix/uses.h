@@ -19,11 +19,14 @@ struct Range {
 };
 using Ranges = std::pmr::vector<Range>;
 
-// A use of the path to a node, which ends after `depth` blocks.
+// A use of the path to a node, which ends after `depth` blocks, and of a tail.
 struct Use {
   Space* space = nullptr;
   Node* node = nullptr;
   uint32_t depth = 0;
+  // The node of one block that follows the path, whose first tokens a session has, too; nullptr:
+  // there is none. The session writes after them in a copy, and until then the block cannot go.
+  Node* tail = nullptr;
   uint8_t retention = 0;  // of the blocks that it leaves behind
   uint8_t hint = 0;       // see hint_of
   // The retention of parts of what it leaves behind, where later ranges win; nullptr: none.
@@ -44,13 +47,18 @@ class Uses {
   void attach(Node& node) noexcept;
   // Removes a use of the path to a node. used: whether it counts as a use for the eviction order.
   void detach(Node& node, bool used) noexcept;
+  // Adds block `inside` of a node, which follows the path of a use, as its tail. Throws bad_alloc.
+  void attach_tail(Use& use, Node& node, uint32_t inside);
+  void detach_tail(Use& use) noexcept;
   // Moves a use to another node. The common part of both paths stays in use.
   void move(Use& use, Node& node) noexcept;
   // Releases the path of a use beyond `end`, a node on that path.
   void give_up(Use& use, Node& end) noexcept;
-  // Releases the path beyond the first `blocks` blocks. This may have to split a node; without the
-  // memory for that, the whole node is released.
+  // Releases the path beyond the first `blocks` blocks, and the tail. This may have to split a
+  // node; without the memory for that, the whole node is released.
   void shorten(Use& use, uint32_t blocks) noexcept;
+  // Does the same where a session keeps a part of the next block, which is or becomes the tail.
+  void shorten_into(Use& use, uint32_t blocks) noexcept;
 
   // Lowers the retention of the path from use.demote_from on.
   void demote(Use& use) noexcept;
@@ -74,6 +82,7 @@ class Uses {
   void begin_use(Node& node) noexcept;
   void end_use(Node& node) noexcept;
   void leave_behind(const Use& use, const Node& end) noexcept;
+  void shorten_path(Use& use, uint32_t blocks) noexcept;
   void split_at(const Use& use, uint32_t position) noexcept;
   Node& split_retained(Node& node, uint32_t inside);
 

@@ -115,9 +115,9 @@ class TextHint {
     Content content(cache_);
     content.hold() = prefix::Index::Hold(index_, salt_, 0);
     content.hold().lend(hint_.action == PKV_HINT_DEMOTE ? first_ : prefix::Use::no_block);
-    const uint64_t matched = index_.match(content.hold(), text_, content.tables()) / size_ * size_;
+    const uint64_t matched =
+        uint64_t{index_.match_blocks(content.hold(), text_, content.tables())} * size_;
     if (matched == 0) return missing();
-    for (const auto& table : content.tables()) table->trim(matched);
     content.tokens().reserve(matched);
     append(content.tokens(), text_.first(matched));
     if (!store->share(std::move(content))) return rejected(PKV_HINT_LIMIT);

@@ -102,6 +102,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
       },
       [&](const prefix::OwnBlocks& listed, std::span<const size_t> tails) {
         release_expired(needs);
+        if (!tails.empty()) content_.hold().copied();
         for (const size_t i : tails)
           if (cache().prefix() != nullptr)
             cache().prefix()->let_go(listed.tails[i].group, listed.tails[i].id);
@@ -217,6 +218,7 @@ void Session::write_to_store() noexcept {
   if (cache().store() == nullptr || !publishes() || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
+    content_.hold().copied();
     rest.hold() = content_.hold().restart();
     rest.tokens() = content_.tokens();
     rest.set_forgotten_from(content_.forgotten_from());
@@ -246,7 +248,7 @@ void Session::put_back() noexcept {
 // tokens can enter the index again.
 void Session::retreat(uint64_t new_length) noexcept {
   if (new_length <= content_.forgotten_from()) content_.set_forgotten_from(UINT64_MAX);
-  content_.hold().retreat(static_cast<uint32_t>(new_length / cache().config().block_size));
+  content_.hold().retreat(new_length);
 }
 
 // Forgets the ids from before a suspension once all of their tokens were computed again.
@@ -394,6 +396,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
       own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
   for (const auto& table : content_.tables()) table->commit(start, start + count, kept);
   step_ = nullptr;
+  if (step_tokens_ > 0) content_.hold().copied();
   has_run_ = has_run_ || count > 0;
   forget_computed();
   publish(false);

@@ -2,6 +2,8 @@
 #include "engine/step/batch.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/status.h"
 #include "engine/attention/attend.h"
@@ -50,9 +52,7 @@ void Batch::reserve() {
         return listed;
       },
       [&](const prefix::OwnBlocks& listed, std::span<const size_t> tails) {
-        for (const size_t i : tails)
-          if (cache_.prefix() != nullptr)
-            cache_.prefix()->let_go(listed.tails[i].group, listed.tails[i].id);
+        let_go(needs, listed, tails);
         needs.skip_last_copies();
         for (size_t i = 0; i < members_.size(); i++)
           members_[i].session->release_expired(needs.of(i));
@@ -67,6 +67,19 @@ void Batch::reserve() {
     members_[i].session->begin(*this, members_[i].count, needs.of(i), reservation);
   copies_ = needs.copies();
   cache_.counters().copied_blocks += copies_;
+}
+
+// Has the prefix index let go of some tails, so that one of their writers needs no copy.
+void Batch::let_go(const Needs& needs, const prefix::OwnBlocks& listed,
+                   std::span<const size_t> tails) {
+  if (cache_.prefix() == nullptr) return;
+  std::set<std::pair<size_t, uint32_t>> ids;  // with their groups
+  for (const size_t i : tails) ids.insert({listed.tails[i].group, listed.tails[i].id});
+  for (size_t i = 0; i < members_.size() && !ids.empty(); i++)
+    for (size_t g = 0; g < cache_.groups().size(); g++)
+      if (ids.contains({g, memory::block_id(needs.of(i)[g].tail)}))
+        members_[i].session->hold().copied();
+  for (const auto& [group, id] : ids) cache_.prefix()->let_go(group, id);
 }
 
 Batch::~Batch() {

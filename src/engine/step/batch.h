@@ -14,6 +14,8 @@
 
 namespace pkv {
 
+class Needs;
+
 // The caller's lists that pkv_batch_get_state_blocks fills; before and after may be NULL.
 struct StateBlocks {
   uint32_t* before;  // [sessions]
@@ -98,6 +100,7 @@ class Batch final : public Step {
   };
 
   void reserve();
+  void let_go(const Needs& needs, const prefix::OwnBlocks& listed, std::span<const size_t> tails);
   void abort() noexcept;
   size_t first_unwritten() const;
   memory::Group& group_with_rows(uint32_t layer, const char* who) const;

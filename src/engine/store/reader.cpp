@@ -184,9 +184,7 @@ uint64_t Reader::match_in_memory(const Request& request, prefix::Tokens text) {
   Content& content = worker_.content().emplace(cache());
   taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, request.retention);
-  const uint64_t blocks =
-      cache().prefix()->match(content.hold(), text, content.tables()) / block_size();
-  for (const auto& table : content.tables()) table->trim(blocks * block_size());
+  const uint64_t blocks = cache().prefix()->match_blocks(content.hold(), text, content.tables());
   content.tokens().reserve(text.size());
   append(content.tokens(), text.first(blocks * block_size()));
   return blocks;
