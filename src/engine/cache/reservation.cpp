@@ -3,6 +3,7 @@
 #include "engine/cache/reservation.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <thread>
@@ -86,6 +87,18 @@ prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& t
   return price;
 }
 
+// How often a call looks again for blocks that other threads are moving: about a second long.
+constexpr int most_looks = 1000;
+
+// Lets a thread that is moving blocks finish. Such a thread may wait for a processor itself, on a
+// busy machine for many milliseconds.
+void wait_for_others(int looks) {
+  if (looks < 100)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 }  // namespace
 
 std::vector<uint64_t> with_watermark(std::span<const uint64_t> counts, uint32_t watermark) {
@@ -156,8 +169,8 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     const bool nothing =
         !expired && price.tails.empty() && price.holders.empty() && price.pins.empty();
     if (nothing) {
-      if (++late == 1000) return {lacking, 0};
-      std::this_thread::yield();
+      if (late == most_looks) return {lacking, 0};
+      wait_for_others(late++);
     }
     if (own.give_up) own.give_up(listed, price.tails);
   }
