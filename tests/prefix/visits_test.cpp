@@ -10,17 +10,14 @@
 #include "../support/hints.h"
 #include "api/boundary.h"
 #include "replay.h"
-
-namespace {
-
-thread_local uint64_t visits = 0;
-
-}  // namespace
+#include "visits.h"
 
 extern "C" void __sanitizer_cov_trace_pc();
-extern "C" void __sanitizer_cov_trace_pc() { visits++; }
+extern "C" void __sanitizer_cov_trace_pc() { pkv::test::visits++; }
 
 namespace {
+
+using pkv::test::count;
 
 using Text = std::vector<int32_t>;
 using cache_test::Session;
@@ -126,14 +123,6 @@ class World {
 
   std::vector<Session> sessions_;
 };
-
-// Counts what a function visits.
-template <class Call>
-uint64_t count(const Call& call) {
-  const uint64_t before = visits;
-  call();
-  return visits - before;
-}
 
 // Counts a hint about our text, and then undoes it.
 uint64_t count_hint(const World& world, pkv_hint_action action, pkv_hint_action undo) {

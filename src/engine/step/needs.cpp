@@ -16,7 +16,8 @@ Needs::Needs(const Cache& cache, size_t sessions, const char* who, const GoneRef
 
 // Returns how many references to a tail a step finds. A forecast is asked for where blocks are
 // short, so the index does not count if it lets go.
-uint32_t Needs::references(size_t group, uint32_t id) const {
+uint32_t Needs::references(const Tail& tail) const {
+  const auto [group, id] = tail;
   const memory::Pool& pool = cache_.groups()[group]->pool;
   if (gone_ == nullptr) return pool.references(id);
   const uint32_t left = memory::references_left(pool, id, &(*gone_)[group]);
@@ -31,19 +32,21 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     const memory::BlockTable& table = session.content().table(g);
     table.check_fits(start, end, who_);
     memory::StepNeed& step = steps_.emplace_back(table.step_need(start, end));
-    const uint32_t tail = memory::block_id(step.tail);
-    if (tail != PKV_NO_BLOCK && references(g, tail) > 1) {
-      Writers& writers = writers_[{g, tail}];
-      writers.count++;
+    const Tail tail(g, memory::block_id(step.tail));
+    if (memory::is_block(step.tail) && references(tail) > 1) {
       const std::span<const memory::Block> spares = table.spare_blocks();
-      if (start >= writers.length)
-        writers = {writers.count, start, steps_.size() - 1,
-                   spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])};
+      Writers& writers = writers_[tail];
+      writers.heap.push_back({start, steps_.size() - 1,
+                              spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])});
+      std::push_heap(writers.heap.begin(), writers.heap.end());
+      writers.count++;
       step.copies = true;
       if (spares.empty())
         step.beside = 1;
       else
         step.spares = 1;  // the copy goes into a spare block
+    } else {
+      step.tail = memory::no_block;
     }
     step.begins = watermark > 0 && step.blocks() > 0;
     blocks_[g] += step.blocks();
@@ -75,7 +78,19 @@ void Needs::remove(size_t i) {
     memory::StepNeed& step = steps_[i * blocks_.size() + g];
     blocks_[g] -= step.blocks();
     beginning_ -= step.begins;
-    step = {};
+    const memory::Block tail = std::exchange(step, {}).tail;
+    if (tail != memory::no_block) remove_writer({g, memory::block_id(tail)});
+  }
+}
+
+// Removes a writer whose step is empty now. It leaves the heap when it would be the longest one.
+void Needs::remove_writer(const Tail& tail) {
+  const auto found = writers_.find(tail);
+  auto& [count, heap] = found->second;
+  if (--count == 0) return void(writers_.erase(found));
+  while (steps_[heap.front().step].tail == memory::no_block) {
+    std::pop_heap(heap.begin(), heap.end());
+    heap.pop_back();
   }
 }
 
@@ -99,22 +114,28 @@ void Needs::check_fits_together() const {
 }
 
 void Needs::skip_last_copies() {
-  for (const auto& [tail, writers] : writers_) {
-    const auto [group, id] = tail;
-    memory::StepNeed& step = steps_[writers.step];
-    if (references(group, id) != writers.count || !step.copies) continue;
-    blocks_[group] -= step.beside;
-    step.beside = step.spares = 0;
-    step.copies = false;
-    if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
-  }
+  for (const auto& [tail, writers] : writers_) skip_last_copy(tail, writers);
+}
+
+void Needs::skip_last_copy(size_t group, uint32_t id) {
+  if (const auto found = writers_.find({group, id}); found != writers_.end())
+    skip_last_copy(found->first, found->second);
+}
+
+void Needs::skip_last_copy(const Tail& tail, const Writers& writers) {
+  memory::StepNeed& step = steps_[writers.heap.front().step];
+  if (references(tail) != writers.count || !step.copies) return;
+  blocks_[tail.first] -= step.beside;
+  step.beside = step.spares = 0;
+  step.copies = false;
+  if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
 }
 
 std::vector<prefix::OwnBlocks::Tail> Needs::tails() const {
   std::vector<prefix::OwnBlocks::Tail> tails;
   for (const auto& [tail, writers] : writers_)
-    if (steps_[writers.step].copies)
-      tails.push_back({tail.first, tail.second, writers.count, writers.spare});
+    if (const Writer& longest = writers.heap.front(); steps_[longest.step].copies)
+      tails.push_back({tail.first, tail.second, writers.count, longest.spare});
   return tails;
 }
 

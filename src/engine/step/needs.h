@@ -19,8 +19,8 @@ class Needs {
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
-  // Subtracts what the i-th add() added. Do not use it for a session that writes to a shared block:
-  // that also changes what the block's other holders need, so all must be added again.
+  // Subtracts what the i-th add() added. If the session writes to a shared tail, call
+  // skip_last_copy() once its reference to that tail is gone.
   void remove(size_t i);
   // Throws BATCH_TOO_LARGE if a pool is too small for the blocks of all steps together, though each
   // session by itself would fit.
@@ -29,18 +29,17 @@ class Needs {
   // them needs no copy: it is the only holder once the others have copied. The longest session is
   // chosen, so that an abort finds all rows of the others unchanged.
   void skip_last_copies();
+  // Does the same for one block, which need not be such a tail, after a reference to it is gone.
+  void skip_last_copy(size_t group, uint32_t id);
   // Lists the other tails, of which one more copy can be skipped once nobody but the writers holds
   // them.
   std::vector<prefix::OwnBlocks::Tail> tails() const;
-
-  // Returns whether a session that was added writes to this block, which others share.
-  bool writes_to_shared(size_t group, uint32_t id) const { return writers_.contains({group, id}); }
 
   // By group.
   std::span<const uint64_t> blocks() const { return blocks_; }
   // How many blocks must stay free: 0 unless a session begins.
   uint32_t watermark() const { return beginning_ > 0 ? cache_.config().watermark : 0; }
-  // What the session of the i-th add() needs, by group.
+  // What the session of the i-th add() needs, by group. A tail is among it only if it is shared.
   std::span<const memory::StepNeed> of(size_t i) const {
     return std::span(steps_).subspan(i * blocks_.size(), blocks_.size());
   }
@@ -48,24 +47,35 @@ class Needs {
   size_t copies() const;
 
  private:
-  // The sessions that write to one shared tail.
+  // A session that writes to a shared tail. Of two with the same length, the one that was added
+  // last is the greater one.
+  struct Writer {
+    uint64_t length;
+    size_t step;     // the place of its step in steps_
+    uint32_t spare;  // the spare block that would take its copy
+    bool operator<(const Writer& other) const {
+      return std::pair(length, step) < std::pair(other.length, other.step);
+    }
+  };
+  // All that write to one shared tail.
   struct Writers {
     uint32_t count = 0;
-    // The length of the longest one, and the place of its step in steps_.
-    uint64_t length = 0;
-    size_t step = 0;
-    uint32_t spare = PKV_NO_BLOCK;  // the spare block that would take its copy
+    std::vector<Writer> heap;  // the longest one first; some of the others may be removed already
   };
 
-  uint32_t references(size_t group, uint32_t id) const;
+  using Tail = std::pair<size_t, uint32_t>;  // group and block id
+
+  uint32_t references(const Tail& tail) const;
+  void remove_writer(const Tail& tail);
+  void skip_last_copy(const Tail& tail, const Writers& writers);
   void check_pages(const Session& session, uint64_t end, std::span<const uint64_t> beside) const;
 
   const Cache& cache_;
   const char* const who_;
   const GoneReferences* const gone_;
   std::vector<uint64_t> blocks_;
-  std::vector<memory::StepNeed> steps_;                     // by session and group
-  std::map<std::pair<size_t, uint32_t>, Writers> writers_;  // by group and block id
+  std::vector<memory::StepNeed> steps_;  // by session and group
+  std::map<Tail, Writers> writers_;
   uint64_t beginning_ = 0;  // how often a session takes its first blocks of a group
 };
 

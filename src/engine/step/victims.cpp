@@ -20,7 +20,8 @@ namespace {
 class Forecast {
  public:
   explicit Forecast(const Cache& cache)
-      : suspended_(cache.groups().size()),
+      : cache_(cache),
+        suspended_(cache.groups().size()),
         expired_(cache.groups().size()),
         given_up_(cache.groups().size()) {
     for (const auto& group : cache.groups()) {
@@ -47,8 +48,8 @@ class Forecast {
         watch_spares(g, {&session, new_tokens});
   }
 
-  // Counts the blocks of a session as free, and calls visit(group, id) for each that is shared.
-  // has_expired: expire() was called for the session.
+  // Counts the blocks of a session as free, and calls visit(group, id) for each that is shared,
+  // once this reference to it is gone. has_expired: expire() was called for the session.
   template <class Visit>
   void suspend(const Session& session, bool has_expired, const Visit& visit) {
     std::vector<memory::BlockTable::Entries> expired(free_.size());
@@ -57,11 +58,11 @@ class Forecast {
       free_spares(session, g, session.content().table(g).spare_blocks().size());
     session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
       const uint32_t id = id_of(session, group, entry);
-      if (references > 1) visit(group, id);
       if (!expired[group].contains(entry))
         drop_reference(suspended_, group, id, references);
       else if (references > 1)
         expired_[group][id]--, suspended_[group][id]++;
+      if (references > 1) visit(group, id);
       // The prefix index may take over a full block.
       if (references > 1 && !(session.publishes() && full(session, group, id))) give_up(group, id);
     });
@@ -108,10 +109,12 @@ class Forecast {
   }
 
   // Notes that a suspended session gives up a reference to a block, and that nothing takes it over.
+  // Spare blocks can expire when the block is not shared any more.
   void give_up(size_t group, uint32_t id) {
     const auto watchers = watchers_.find({group, id});
     if (watchers == watchers_.end()) return;
     given_up_[group][id]++;
+    if (memory::references_left(cache_.groups()[group]->pool, id, &given_up_[group]) > 1) return;
     for (const Watcher& watcher : watchers->second) expire_spares(group, watcher);
   }
 
@@ -121,8 +124,8 @@ class Forecast {
     uint32_t new_tokens;
   };
 
-  // Counts the expired spare blocks of a session as free, and looks again whenever another session
-  // gives up one of the last two blocks of its table.
+  // Counts the expired spare blocks of a session as free, and looks again when the other sessions
+  // have given up one of the last two blocks of its table.
   void watch_spares(size_t group, const Watcher& watcher) {
     expire_spares(group, watcher);
     const memory::BlockTable& table = watcher.session->content().table(group);
@@ -162,6 +165,7 @@ class Forecast {
     if (pages_) pages_->free(group, id);
   }
 
+  const Cache& cache_;
   std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   bool sparse_ = false;                        // whether blocks can expire at all
@@ -207,13 +211,16 @@ class Plan {
         sessions_(sessions),
         new_tokens_(new_tokens),
         forecast_(cache),
+        needs_(cache, new_tokens.size(), "choose_victims", &forecast_.suspended()),
         suspended_(sessions.size()) {
     for (size_t i = 0; i < new_tokens.size(); i++) forecast_.expire(*sessions[i], new_tokens[i]);
-    add_needs();
+    for (size_t i = 0; i < new_tokens.size(); i++)
+      for_entry(i, [&] { needs_.add(*sessions[i], new_tokens[i]); });
+    needs_.skip_last_copies();
   }
 
-  bool fits() const { return forecast_.fits(*needs_); }
-  pkv_error_details shortage() const { return forecast_.shortage(*needs_); }
+  bool fits() const { return forecast_.fits(needs_); }
+  pkv_error_details shortage() const { return forecast_.shortage(needs_); }
   const std::vector<size_t>& victims() const { return victims_; }
 
   // Returns whether the step fits if the store and pins give up theirs, too.
@@ -221,16 +228,16 @@ class Plan {
     prefix::Index* const index = cache_.prefix();
     if (index == nullptr) return false;
     prefix::OwnBlocks own;
-    own.tails = needs_->tails();
+    own.tails = needs_.tails();
     for (size_t i = 0; i < new_tokens_.size(); i++)
-      if (!suspended_[i]) sessions_[i]->list_expired(needs_->of(i), own);
+      if (!suspended_[i]) sessions_[i]->list_expired(needs_.of(i), own);
     std::vector<prefix::Holder> holders;
     for (const size_t victim : victims_)
       holders.push_back({sessions_[victim]->content().holding()});
     bool enough = false;
     const auto look = [&](std::span<const prefix::Holder> of_store) {
       holders.insert(holders.end(), of_store.begin(), of_store.end());
-      const prefix::Lack lack{needs_->blocks(), needs_->watermark(), own, true};
+      const prefix::Lack lack{needs_.blocks(), needs_.watermark(), own, true};
       enough = index->price(cache_.pages(), lack, holders).missing == 0;
       return std::vector<size_t>{};
     };
@@ -250,33 +257,20 @@ class Plan {
   }
 
  private:
-  void add_needs() {
-    needs_.emplace(cache_, new_tokens_.size(), "choose_victims", &forecast_.suspended());
-    for (size_t i = 0; i < new_tokens_.size(); i++)
-      for_entry(i, [&] { needs_->add(*sessions_[i], suspended_[i] ? 0 : new_tokens_[i]); });
-    needs_->skip_last_copies();
-  }
-
   void suspend(size_t victim) {
     const bool in_step = victim < new_tokens_.size();
-    bool needs_changed = false;
-    forecast_.suspend(*sessions_[victim], in_step, [&](size_t group, uint32_t id) {
-      needs_changed = needs_changed || needs_->writes_to_shared(group, id);
-    });
+    if (in_step) needs_.remove(victim);
+    forecast_.suspend(*sessions_[victim], in_step,
+                      [&](size_t group, uint32_t id) { needs_.skip_last_copy(group, id); });
     victims_.push_back(victim);
     suspended_[victim] = true;
-    // Needs are added up again only where a victim changes those of others.
-    if (needs_changed)
-      add_needs();
-    else if (in_step)
-      needs_->remove(victim);
   }
 
   const Cache& cache_;
   const std::span<Session* const> sessions_;
   const std::span<const uint32_t> new_tokens_;
   Forecast forecast_;
-  std::optional<Needs> needs_;
+  Needs needs_;
   std::vector<size_t> victims_;
   std::vector<bool> suspended_;
 };
