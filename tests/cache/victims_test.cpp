@@ -1,9 +1,12 @@
-// The sessions that the library chooses for suspension so that the next step fits.
+// The sessions that the library chooses for suspension so that the next step fits. PKV_ROUNDS makes
+// the random play longer, from PKV_SEED on.
 #include <algorithm>
 
 #include "../support/cache.h"
 #include "../support/memory.h"
+#include "../support/rounds.h"
 #include "../support/rows.h"
+#include "small_cache.h"
 
 namespace cache_test::victims_test {
 namespace {
@@ -175,6 +178,204 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
   }
   EXPECT_GT(suspensions, 0u) << "the pool was too large to show anything";
   EXPECT_EQ(20u, stats_of(cache).free_blocks);
+}
+
+// ---- Forks --------------------------------------------------------------------------------------
+
+// Forks of a few sessions, many of which write to one tail in the next step, some with spare blocks
+// for a copy of it.
+class Forks {
+ public:
+  Forks(const SmallCache& kind, uint64_t seed)
+      : random_(seed), cache_(create(kind)), has_index_(kind.prefix) {
+    for (uint64_t n = random_.between(1, 3); n > 0; n--) {
+      sessions_.push_back(open(cache_));
+      grow(random_.between(1, 40));
+    }
+    for (uint64_t n = random_.between(5, 40); n > 0; n--) change();
+    for (uint64_t n = random_.between(1, sessions_.size()); n > 0; n--) {
+      step_.push_back(sessions_[step_.size()]);
+      counts_.push_back(static_cast<uint32_t>(random_.below(random_.chance(30) ? 60 : 3)));
+    }
+  }
+
+  // Suspends what the library names, one session after the other. The step must fail before each of
+  // them, and work after the last one. Returns how many there were.
+  size_t suspend_victims() {
+    std::vector<pkv_session> victims(sessions_.size());
+    size_t count = 0;
+    const pkv_status status = pkv_batch_choose_victims(
+        cache_, step_.size(), step_.data(), counts_.data(), victims.size(), victims.data(), &count);
+    if (status == PKV_TOO_LARGE) return 0;
+    if (status == PKV_OUT_OF_BLOCKS) {
+      EXPECT_NE(PKV_OK, begin_step()) << "nobody need be suspended";
+      return 0;
+    }
+    CHECK(status);
+    for (size_t i = 0; i < count; i++) {
+      EXPECT_NE(PKV_OK, begin_step()) << i << " of " << count << " victims are enough";
+      CHECK(pkv_session_suspend(victims[i]));
+      const auto at = std::find(step_.begin(), step_.end(), victims[i]) - step_.begin();
+      if (at == static_cast<ptrdiff_t>(step_.size())) continue;
+      step_.erase(step_.begin() + at);
+      counts_.erase(counts_.begin() + at);
+    }
+    EXPECT_EQ(PKV_OK, begin_step()) << count << " victims are too few: " << pkv_last_error();
+    CHECK(pkv_cache_validate(cache_));
+    return count;
+  }
+
+ private:
+  // Begins the step, and aborts it if that works. If it fails, what is cached stays cached.
+  pkv_status begin_step() {
+    const uint64_t cached = cached_blocks();
+    pkv_batch begun = nullptr;
+    const pkv_status status =
+        pkv_batch_begin(cache_, step_.size(), step_.data(), counts_.data(), &begun);
+    const Batch batch(begun);
+    EXPECT_TRUE(status == PKV_OK || cached == cached_blocks()) << "a step failed";
+    return status;
+  }
+
+  uint64_t cached_blocks() const {
+    auto stats = made<pkv_prefix_stats>();
+    if (has_index_) CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
+    return stats.cached_blocks;
+  }
+
+  // Lets the newest session have more tokens, if there are blocks for them.
+  void grow(uint64_t tokens) {
+    const pkv_session session = sessions_.back();
+    const auto count = static_cast<uint32_t>(tokens);
+    pkv_batch begun = nullptr;
+    if (pkv_batch_begin(cache_, 1, &session, &count, &begun) != PKV_OK) return;
+    Batch batch(begun);
+    std::vector<int32_t> ids(tokens);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random_.below(3));
+    commit(batch, ids);
+  }
+
+  void change() {
+    const uint64_t chosen = random_.below(sessions_.size());
+    std::swap(sessions_[chosen], sessions_.back());
+    const pkv_session session = sessions_.back();
+    const uint64_t length = length_of(session), what = random_.below(100);
+    if (what < 50 && sessions_.size() < 20) {
+      sessions_.push_back(fork(session));
+    } else if (what < 70) {
+      (void)pkv_session_reserve(session, length + random_.between(1, 40));
+    } else if (what < 80) {
+      (void)pkv_session_trim(session, length - std::min(length, random_.between(1, 5)));
+    } else if (what < 90) {
+      CHECK(pkv_session_set_priority(session, static_cast<int32_t>(random_.below(3))));
+    } else if (what < 95) {
+      snapshots_.push_back(freeze(session));
+    } else {
+      grow(random_.between(1, 20));
+    }
+  }
+
+  Random random_;
+  Cache cache_;
+  const bool has_index_;
+  std::vector<Session> sessions_;
+  std::vector<Snapshot> snapshots_;
+  std::vector<pkv_session> step_;
+  std::vector<uint32_t> counts_;
+};
+
+// Sessions of one text of two blocks, whose last block the index has, too, so that a copy of that
+// tail is reserved.
+class CachedTail : public testing::Test {
+ protected:
+  CachedTail() {
+    Batch batch = begin(cache_, {longer_}, {32});
+    commit(batch, text_);
+    CHECK(pkv_session_trim(longer_, 20));
+  }
+
+  uint64_t cached() const {
+    uint64_t tokens = 0;
+    CHECK(pkv_prefix_probe(cache_, nullptr, 0, text_.size(), text_.data(), &tokens));
+    return tokens;
+  }
+  // Chooses victims for a step of the longer session.
+  std::vector<pkv_session> choose(uint32_t tokens) const {
+    const pkv_session step = longer_;
+    std::vector<pkv_session> victims(8);
+    size_t count = 0;
+    CHECK(pkv_batch_choose_victims(cache_, 1, &step, &tokens, 8, victims.data(), &count));
+    victims.resize(count);
+    return victims;
+  }
+
+  const std::vector<int32_t> text_ = std::vector<int32_t>(32, 7);
+  Cache cache_ = create(SmallCache{.groups = {{}}, .blocks = 6, .storage = PKV_STORAGE_NONE});
+  Session longer_ = open(cache_);
+};
+
+TEST_F(CachedTail, IsGivenUpForTheSpareBlockOfItsCopy) {
+  CHECK(pkv_session_reserve(longer_, 24));
+  const Session other = open(cache_, 32);
+  EXPECT_EQ(1u, stats_of(cache_).free_blocks);
+  EXPECT_EQ(std::vector<pkv_session>{}, choose(2 * 16 + 10));
+  const Batch works = begin(cache_, {longer_}, {2 * 16 + 10});
+}
+
+TEST_F(CachedTail, IsGivenUpOnceAVictimThatDoesNotFillItHas) {
+  Session shorter = fork(longer_);
+  CHECK(pkv_session_trim(shorter, 19));
+  CHECK(pkv_session_set_priority(shorter, -1));
+  CHECK(pkv_session_reserve(longer_, 24));
+  const Session other = open(cache_, 32);
+  EXPECT_EQ(std::vector{shorter.get()}, choose(2 * 16 + 10));
+  CHECK(pkv_session_suspend(shorter));
+  const Batch works = begin(cache_, {longer_}, {2 * 16 + 10});
+}
+
+// The session that need not copy a tail if the index lets go of it keeps the spare block for the
+// copy, since the step may be aborted.
+TEST_F(CachedTail, StaysWhereNoBlockBecomesFree) {
+  Session shorter = fork(longer_);
+  CHECK(pkv_session_trim(shorter, 19));
+  CHECK(pkv_session_reserve(longer_, 21));
+  const Session rest = open(cache_, 3 * 16);
+  const pkv_session step[] = {longer_, shorter};
+  const uint32_t ones[] = {1, 1};
+  pkv_batch batch = nullptr;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache_, 2, step, ones, &batch));
+  EXPECT_EQ(text_.size(), cached());
+}
+
+TEST(VictimsOfForks, AreNoMoreThanTheStepNeeds) {
+  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .draft_tokens = 2};
+  const SmallCache kinds[] = {
+      {.name = "full", .groups = {full}, .blocks = 20, .storage = PKV_STORAGE_NONE},
+      {.name = "without an index",
+       .groups = {full},
+       .blocks = 20,
+       .prefix = false,
+       .storage = PKV_STORAGE_NONE,
+       .watermark = 2},
+      {.name = "window", .groups = {full, window}, .blocks = 20, .storage = PKV_STORAGE_NONE},
+      {.name = "states", .groups = {full, states}, .blocks = 24, .storage = PKV_STORAGE_NONE},
+      {.name = "shared memory",
+       .groups = {full, window},
+       .blocks = 16,
+       .shared = true,
+       .storage = PKV_STORAGE_NONE,
+       .watermark = 1},
+  };
+  const uint64_t first = pkv::test::number_in("PKV_SEED", 1),
+                 rounds = pkv::test::number_in("PKV_ROUNDS", 200);
+  for (const SmallCache& kind : kinds) {
+    uint64_t several = 0;
+    for (uint64_t seed = first; seed < first + rounds && !HasFailure(); seed++) {
+      SCOPED_TRACE(testing::Message() << kind.name << ", PKV_SEED=" << seed);
+      several += Forks(kind, seed).suspend_victims() > 1;
+    }
+    EXPECT_GT(several + 5, rounds / 10) << kind.name;
+  }
 }
 
 // Returns the bytes that are allocated while victims are chosen for a step of this many sessions,

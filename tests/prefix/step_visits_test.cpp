@@ -1,7 +1,5 @@
-// The cost of a step that lacks blocks, and of the choice of victims for it, grows as what it has to
-// look at, and not as the square of that. Counts as visits_test.cpp does.
-#include <numeric>
-
+// The cost of a step that lacks blocks, and of the choice of victims for it, grows as what it has
+// to look at, and not as the square of that. Counts as visits_test.cpp does.
 #include "../support/cache.h"
 #include "visits.h"
 
@@ -47,8 +45,9 @@ cache_test::Cache create(const Groups& kind, uint64_t blocks) {
   return cache_test::create(config);
 }
 
-// Returns the visits of choose_victims() for a step of `n` forks of one session, beside as many that
-// go first. `reserved`: those of the step have spare blocks for copies of the tail that all share.
+// Returns the visits of choose_victims() for a step of `n` forks of one session, beside as many
+// that go first. `reserved`: those of the step have spare blocks for copies of the tail that all
+// share.
 uint64_t visits_to_choose(const Groups& kind, size_t n, bool reserved) {
   const cache_test::Cache cache = create(kind, reserved ? 4 * n : n / 2);
   std::vector<Session> sessions;

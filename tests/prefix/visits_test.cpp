@@ -2,6 +2,8 @@
 // The sources of the index, and of what looks for blocks, are compiled so that each basic block
 // calls a counting function, which sees every iteration of every loop. The counts are the same on
 // each run and each machine.
+#include "visits.h"
+
 #include <fstream>
 #include <regex>
 #include <set>
@@ -10,7 +12,6 @@
 #include "../support/hints.h"
 #include "api/boundary.h"
 #include "replay.h"
-#include "visits.h"
 
 extern "C" void __sanitizer_cov_trace_pc();
 extern "C" void __sanitizer_cov_trace_pc() { pkv::test::visits++; }

@@ -36,8 +36,8 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     if (memory::is_block(step.tail) && references(tail) > 1) {
       const std::span<const memory::Block> spares = table.spare_blocks();
       Writers& writers = writers_[tail];
-      writers.heap.push_back({start, steps_.size() - 1,
-                              spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])});
+      writers.heap.push_back(
+          {start, steps_.size() - 1, spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])});
       std::push_heap(writers.heap.begin(), writers.heap.end());
       writers.count++;
       step.copies = true;
@@ -134,7 +134,8 @@ void Needs::skip_last_copy(const Tail& tail, const Writers& writers) {
 std::vector<prefix::OwnBlocks::Tail> Needs::tails() const {
   std::vector<prefix::OwnBlocks::Tail> tails;
   for (const auto& [tail, writers] : writers_)
-    if (const Writer& longest = writers.heap.front(); steps_[longest.step].copies)
+    if (const Writer& longest = writers.heap.front();
+        steps_[longest.step].copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK))
       tails.push_back({tail.first, tail.second, writers.count, longest.spare});
   return tails;
 }

@@ -32,7 +32,8 @@ class Needs {
   // Does the same for one block, which need not be such a tail, after a reference to it is gone.
   void skip_last_copy(size_t group, uint32_t id);
   // Lists the other tails, of which one more copy can be skipped once nobody but the writers holds
-  // them.
+  // them, if that makes a block free: one of several writers keeps its spare block for the case
+  // that the step is aborted.
   std::vector<prefix::OwnBlocks::Tail> tails() const;
 
   // By group.

@@ -63,8 +63,7 @@ class Forecast {
       else if (references > 1)
         expired_[group][id]--, suspended_[group][id]++;
       if (references > 1) visit(group, id);
-      // The prefix index may take over a full block.
-      if (references > 1 && !(session.publishes() && full(session, group, id))) give_up(group, id);
+      if (references > 1 && !is_taken_over(session, group, entry, references)) give_up(group, id);
     });
   }
 
@@ -103,9 +102,13 @@ class Forecast {
     return expired;
   }
 
-  static bool full(const Session& session, size_t group, uint32_t id) {
+  // Returns whether the index may take over a session's reference to a block, which it does not
+  // have yet. `references`: as of Content::for_each_block().
+  static bool is_taken_over(const Session& session, size_t group, size_t entry,
+                            uint32_t references) {
     const memory::Group& of = session.content().table(group).group();
-    return of.pool.state(id).filled == of.block_size;
+    return session.publishes() && (entry + 1) * of.block_size <= session.length() &&
+           of.pool.references(id_of(session, group, entry)) == references;
   }
 
   // Notes that a suspended session gives up a reference to a block, and that nothing takes it over.
@@ -114,7 +117,9 @@ class Forecast {
     const auto watchers = watchers_.find({group, id});
     if (watchers == watchers_.end()) return;
     given_up_[group][id]++;
-    if (memory::references_left(cache_.groups()[group]->pool, id, &given_up_[group]) > 1) return;
+    if (memory::references_left(cache_.groups()[group]->pool, id, &given_up_[group]) >
+        1u + lets_go(group, id))
+      return;
     for (const Watcher& watcher : watchers->second) expire_spares(group, watcher);
   }
 
@@ -135,13 +140,21 @@ class Forecast {
   }
 
   // Counts the spare blocks that no step needs any more as free. One that the coming step takes for
-  // the copy of its tail is still needed.
+  // the copy of its tail is still needed, unless the index lets go of the tail.
   void expire_spares(size_t group, const Watcher& watcher) {
     const memory::BlockTable& table = watcher.session->content().table(group);
-    const uint64_t start = watcher.session->length(),
-                   taken = table.step_need(start, start + watcher.new_tokens).spares;
-    free_spares(*watcher.session, group,
-                table.expired_spares(start, taken, &given_up_[group]).size());
+    const uint64_t start = watcher.session->length();
+    const memory::StepNeed need = table.step_need(start, start + watcher.new_tokens);
+    const uint32_t tail = memory::block_id(need.tail);
+    const bool let_go = tail != PKV_NO_BLOCK && lets_go(group, tail);
+    memory::GoneCounts& gone = given_up_[group];
+    if (let_go) gone[tail]++;
+    free_spares(*watcher.session, group, table.expired_spares(start, need.spares, &gone).size());
+    if (let_go) gone[tail]--;
+  }
+
+  bool lets_go(size_t group, uint32_t id) const {
+    return cache_.prefix() != nullptr && cache_.prefix()->gives_up(group, id);
   }
 
   // Counts spare blocks of a session as free, from the last one back, until `count` of them are.
