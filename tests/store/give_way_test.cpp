@@ -5,7 +5,8 @@
 
 #include "api/handles.h"
 #include "engine/cache/cache.h"
-#include "engine/session/content.h"
+#include "engine/session/session.h"
+#include "engine/store/worker.h"
 #include "support.h"
 
 namespace store::give_way_test {
@@ -55,6 +56,34 @@ TEST(GiveWay, WhatIsPassedToTheStoreMeanwhileIsFound) {
   append(cache, session, small, 4 * 16, 2);
   EXPECT_FALSE(ending) << "it ended while the step looked for blocks";
   CHECK(pkv_cache_validate(cache));
+}
+
+// The content of a thread is released while it copies, and the thread has not yet given up what it
+// copied.
+TEST(GiveWay, WhatAThreadOfTheStoreHasCopiedIsFound) {
+  Plan small{.blocks = 8};
+  const Cache cache = create(small);
+  Session session = open(cache);
+  append(cache, session, small, 4 * 16, 1);
+  const pkv::api::Lease lease(reinterpret_cast<uint64_t>(session.get()), pkv::api::Kind::session,
+                              pkv::api::Access::get);
+  const pkv::Content& content = lease.object<pkv::Session>().content();
+  pkv::store::Worker worker;
+  const auto count_released = [&] {
+    std::vector<pkv::prefix::Holder> holders;
+    const auto lock = worker.lock_holder(holders);
+    worker.release();
+    return holders.empty() ? 0 : holders[0].size();
+  };
+  {
+    auto step = worker.lock();
+    worker.content().emplace(content.fork());
+    worker.in_flight().emplace(content.fork());
+    worker.unlocked(step, [&] { EXPECT_EQ(1u, count_released()); });
+    EXPECT_TRUE(worker.in_flight()) << "it was released while it was copied";
+  }
+  EXPECT_EQ(1u, count_released());
+  EXPECT_FALSE(worker.in_flight());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "engine/store/worker.h"
 
 #include <system_error>
+#include <utility>
 
 #include "base/status.h"
 
@@ -36,9 +37,10 @@ std::unique_lock<std::mutex> Worker::lock_holder(std::vector<prefix::Holder>& ho
   releasing_.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   releasing_.fetch_sub(1, std::memory_order_relaxed);
-  if (!content_) return lock;
-  prefix::Holder& holder = holders.emplace_back(prefix::Holder{content_->holding()});
+  prefix::Holder holder;
+  if (content_) holder.push_back(content_->holding());
   if (in_flight_ && !copying_) holder.push_back(in_flight_->holding());
+  if (!holder.empty()) holders.push_back(std::move(holder));
   return lock;
 }
 

@@ -47,7 +47,9 @@ class Worker {
     lock_again(step);
   }
 
-  // Locks the content for a thread that lacks blocks, and appends what release() would let go of.
+  // Locks the content for a thread that lacks blocks, and appends what release() would let go of:
+  // nothing that is being copied. The engine's hook may wait for that thread, so it does not wait
+  // for the end of the copy.
   std::unique_lock<std::mutex> lock_holder(std::vector<prefix::Holder>& holders);
   // Releases the content, and what is in flight unless it is being copied. The caller has a lock.
   void release() noexcept;
