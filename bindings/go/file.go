@@ -20,6 +20,9 @@ type FileConfig struct {
 	// Loading accepts the salts of a file without a key, which anyone who can write the file
 	// chooses. Without this, such a file is an ErrMismatch.
 	TrustSalts bool
+	// Loading: the most tokens of all sequences, which take memory even where they share blocks.
+	// 0: 64 times as many as the cache can hold, and those of the file, each once.
+	MaxTokens uint64
 }
 
 // FileItem is one sequence to save: a session or a snapshot.
@@ -86,6 +89,7 @@ func (f *FileConfig) place() *raw.FileConfig {
 	out.PrefixIndex = flag(f.PrefixIndex)
 	out.SkipFsync = flag(f.SkipFsync)
 	out.TrustSalts = flag(f.TrustSalts)
+	out.MaxTokens = f.MaxTokens
 	out.Fingerprint = unsafe.Pointer(first(f.Fingerprint))
 	out.FingerprintSize = uint64(len(f.Fingerprint))
 	key := f.SecretKey.bytes()

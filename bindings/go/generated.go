@@ -736,7 +736,7 @@ type StoreStats struct {
 	ReadBytes uint64
 	// Items with wrong bytes; they count as misses.
 	CorruptItems uint64
-	// Calls that failed, and puts that did not store all items.
+	// Calls that failed, or did not store or use all items.
 	Failures uint64
 }
 

@@ -116,6 +116,13 @@ typedef struct pkv_file_config {
    */
   const void* secret_key;
   uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
+  /**
+   * For loading: the most tokens that the sessions of the file may have in all; shared ones count
+   * in each (`tokens` of pkv_file_info). Each takes 4 bytes for its id and a share of a block
+   * table, so a small file could take any amount of memory. 0 (default): 64 times as many as the
+   * cache can hold, and those that the file has, each once.
+   */
+  uint64_t max_tokens;
 } pkv_file_config;
 
 /** A session or a snapshot to save. This struct will never grow. */
@@ -136,6 +143,7 @@ typedef struct pkv_file_item {
  * Reserved blocks and return hints are not saved. The blocks of the items are held until the call
  * returns. Those of the prefix index are not: if steps evict some before they are written, their
  * sequences are shorter in the file. (Those that block_io is reading are held until it returns.)
+ * Texts that enter the index while it is saved may be missing in the file.
  *
  * @param      cache   The cache.
  * @param      n       The number of items; may be 0.
@@ -162,8 +170,7 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  *   checked. A pipe or a callback cannot be read twice: only the part before K and V is checked
  *   first, and a call that fails has used up the stream.
  * - A session that was suspended when it was saved is suspended.
- * - As after pkv_session_fork, sessions share blocks but not token ids: a load takes 4 bytes for
- *   each of the `tokens` of pkv_file_inspect, which may be many in a small file.
+ * - As after pkv_session_fork, sessions share blocks but not token ids: see max_tokens.
  * - Entries of the saved prefix index are left out if the cache has them already or has no room for
  *   them. If they have more than 64 times as many tokens as the cache can hold, the least recently
  *   used ones are left out as well. Files do not contain pins, quotas, or what the eviction policy
@@ -179,7 +186,8 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  *
  * Statuses: BUFFER_TOO_SMALL, CORRUPT, WRONG_VERSION, WRONG_KEY, MISMATCH (a different model,
  * fingerprint or dtype; storage NONE and another; salts without a key, see trust_salts), IO,
- * OUT_OF_BLOCKS, TOO_LARGE, UNSUPPORTED (as pkv_file_save), LIMIT_REACHED. Since 1.0.
+ * OUT_OF_BLOCKS, TOO_LARGE (more blocks than the cache has, or more than max_tokens), UNSUPPORTED
+ * (as pkv_file_save), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_file_load(pkv_cache cache, const pkv_file_config* config,
                                  const pkv_stream* from, size_t capacity, pkv_session* sessions,

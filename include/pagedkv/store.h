@@ -186,7 +186,7 @@ typedef struct pkv_store_stats {
   uint64_t read_items;    /**< Items that the store returned. */
   uint64_t read_bytes;    /**< Bytes of these items. */
   uint64_t corrupt_items; /**< Items with wrong bytes; they count as misses. */
-  uint64_t failures;      /**< Calls that failed, and puts that did not store all items. */
+  uint64_t failures;      /**< Calls that failed, or did not store or use all items. */
 } pkv_store_stats;
 
 /**

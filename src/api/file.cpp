@@ -20,8 +20,11 @@ file::Options read_options(const pkv_file_config* config) {
   check_flag(known.prefix_index, "prefix_index");
   check_flag(known.skip_fsync, "skip_fsync");
   return {check_fingerprint(known.fingerprint, known.fingerprint_size),
-          check_key(known.secret_key, known.secret_key_size), known.prefix_index != 0,
-          known.trust_salts != 0, known.skip_fsync == 0};
+          check_key(known.secret_key, known.secret_key_size),
+          known.prefix_index != 0,
+          known.trust_salts != 0,
+          known.skip_fsync == 0,
+          known.max_tokens};
 }
 
 // The sessions and snapshots to save, which cannot change: each is either copied or leased.

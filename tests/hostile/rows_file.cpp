@@ -36,6 +36,7 @@ std::vector<Case> config_cases(size_t at) {
   return {in(WITH(it.prefix_index = 2), invalid),
           in(WITH(it.skip_fsync = 2), invalid),
           in(WITH(it.trust_salts = 2), invalid),
+          in(WITH(it.max_tokens = UINT64_MAX), fine),
           in(WITH(it.prefix_index = 1), fine),
           in(WITH(it.fingerprint_size = 1), invalid),
           in(WITH(it.fingerprint = &it, it.fingerprint_size = 65), invalid),

@@ -261,17 +261,44 @@ TEST_P(Costs, GrowNoFasterThanTheFile) {
              pkv_status_name(status), (unsigned long long)inspect.bytes,
              (unsigned long long)inspect.peak);
   }
-  // A session has its own text, even if it shares blocks, and its own list. So each session may
-  // cost this many bytes.
-  const bool sessions_fit = std::string(GetParam().name) == "sessions_that_fit";
-  expect_linear("work of a load", loads, sizes, sessions_fit ? 8000 * 16384 : bounded_by_the_cache);
-  expect_linear("memory of a load", load_peaks, sizes, sessions_fit ? 8000 * 8192 : usual);
+  expect_linear("work of a load", loads, sizes, bounded_by_the_cache);
+  expect_linear("memory of a load", load_peaks, sizes, usual);
   expect_linear("work of an inspection", inspects, sizes, usual);
   expect_linear("memory of an inspection", inspect_peaks, sizes, usual);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Costs, testing::ValuesIn(kinds),
                          [](const auto& test) { return test.param.name; });
+
+class LoadLimits : public Costs {
+ protected:
+  // Loads n sessions with the same 512 tokens into a cache of 1024 tokens.
+  static pkv_status load(uint32_t n, uint64_t max_tokens) {
+    Hostile hostile = trunk(32);
+    hostile.sessions.assign(n, {31, 512});
+    const Bytes file = hostile.file();
+    const Cache cache = create_small(0);
+    const pkv_stream from = buffer(file);
+    auto config = made<pkv_file_config>({.max_tokens = max_tokens});
+    std::vector<pkv_session> sessions(n);
+    size_t count = 0;
+    const pkv_status status =
+        pkv_file_load(cache, &config, &from, n, sessions.data(), nullptr, &count);
+    for (size_t i = 0; i < count; i++) CHECK(pkv_session_close(sessions[i]));
+    CHECK(pkv_cache_validate(cache));
+    return status;
+  }
+};
+
+TEST_F(LoadLimits, TokensOfAllSessions) {
+  EXPECT_EQ(PKV_OK, load(129, 0)) << pkv_last_error();
+  EXPECT_EQ(PKV_TOO_LARGE, load(130, 0));
+  EXPECT_STREQ("the 130 sessions of the file have more than 66048 tokens, which is max_tokens",
+               pkv_last_error());
+  EXPECT_EQ(PKV_OK, load(1000, 512'000)) << pkv_last_error();
+  EXPECT_EQ(PKV_TOO_LARGE, load(1000, 511'999));
+  EXPECT_EQ(PKV_TOO_LARGE, load(1, 1));
+}
 
 // ---- Saves --------------------------------------------------------------------------------------
 

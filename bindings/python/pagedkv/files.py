@@ -42,11 +42,13 @@ def _config(
     prefix_index: bool = False,
     durable: bool = True,
     trust_salts: bool = False,
+    max_tokens: int = 0,
 ) -> Any:
     config = sized(_raw.FileConfig)
     config.prefix_index = unsigned(prefix_index, 32, "prefix_index")
     config.skip_fsync = 1 - unsigned(durable, 1, "durable")
     config.trust_salts = unsigned(trust_salts, 32, "trust_salts")
+    config.max_tokens = unsigned(max_tokens, 64, "max_tokens")
     config.owners = owners = {"fingerprint": fingerprint, "secret_key": secret_key}
     for name, given in owners.items():
         point_to_bytes(config, name, given)
@@ -96,13 +98,20 @@ def load(
     fingerprint: bytes | None = None,
     secret_key: bytes | None = None,
     trust_salts: bool = False,
+    max_tokens: int = 0,
 ) -> list[Session]:
     """Opens every sequence of a file as a session, in the order of `save`. After an error the cache
     is unchanged.
 
+    max_tokens limits the tokens of all of them, each of which takes memory even where sequences
+    share blocks; the default is 64 times as many as the cache can hold, and those of the file, each
+    once.
+
     A file with salted texts needs a key, or trust_salts: without a key, anyone who can write the
     file can choose its salts."""
-    config = _config(fingerprint, secret_key, prefix_index, trust_salts=trust_salts)
+    config = _config(
+        fingerprint, secret_key, prefix_index, trust_salts=trust_salts, max_tokens=max_tokens
+    )
     stream = _stream(source)
     count = ctypes.c_size_t(4096)  # large, because a descriptor cannot be read twice
     while True:

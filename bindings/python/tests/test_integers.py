@@ -255,6 +255,12 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Cache.prefix_set_quota.blocks": (with_cache(lambda c, v: c.prefix_set_quota(b"a", v)), 3),
     "Cache.prefix_events.first": (in_session(lambda s, v: s.cache.prefix_events(v)), 1),
     "Cache.prefix_events.n": (in_session(lambda s, v: s.cache.prefix_events(0, v)), 2),
+    "load.max_tokens": (
+        in_session(
+            lambda s, v: len(pagedkv.load(s.cache, pagedkv.save(s.cache, [s]), max_tokens=v))
+        ),
+        200,
+    ),
     "Cache.read_events.first": (in_session(lambda s, v: s.cache.read_events(v, 9).n), 1),
     "Cache.read_events.n": (in_session(lambda s, v: s.cache.read_events(0, v).n), 2),
     # Without a store the numbers are checked, and then there is nothing to wait for.

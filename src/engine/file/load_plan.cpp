@@ -19,6 +19,10 @@ namespace {
 // file, but any amount of work. The most recently used entries are loaded.
 constexpr uint64_t entry_positions_per_block = 64;
 
+// The default limit of the tokens of all sessions, as a multiple of those that the cache can hold;
+// beside those that the file has once, since one session with a window may be of any length.
+constexpr uint64_t tokens_per_slot = 64;
+
 void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
   if (file != cache)
     fail(PKV_MISMATCH, "group %zu: the file has %s %llu, the cache %llu", group, what, llu(file),
@@ -75,6 +79,22 @@ void check_salts(const Tables& tables, bool with_index) {
     if (with_index) check(entry.salt);
 }
 
+// Refuses sessions whose token ids would take much more memory than the file.
+void check_tokens(const Cache& cache, const Tables& tables, uint64_t most) {
+  if (most == 0) {
+    most = tokens_per_slot * cache.config().block_size * memory::largest_pool(cache.groups());
+    for (const Chain& chain : tables.chains) most += chain.tokens.size();
+  }
+  uint64_t room = most;
+  for (const SavedSession& session : tables.sessions) {
+    if (session.length > room)
+      fail(PKV_TOO_LARGE,
+           "the %zu sessions of the file have more than %llu tokens, which is max_tokens",
+           tables.sessions.size(), llu(most));
+    room -= session.length;
+  }
+}
+
 const std::string& salt_of(const Tables& tables, uint32_t number) {
   static const std::string no_salt;
   return number == none ? no_salt : tables.salts[number];
@@ -85,6 +105,7 @@ const std::string& salt_of(const Tables& tables, uint32_t number) {
 void check_fits(const Cache& cache, const OpenedFile& file, const Options& options) {
   file.check_fingerprint(options.fingerprint);
   check_model(cache.config(), file.tables);
+  check_tokens(cache, file.tables, options.max_tokens);
   if (!file.reader.header().encrypted && !options.trust_salts && cache.prefix() != nullptr)
     check_salts(file.tables, options.prefix_index);
 }

@@ -45,7 +45,7 @@ var layouts = []struct {
 	{reflect.TypeOf(Hint{}), []uintptr{40, 0, 4, 8, 16, 24, 28, 32}},
 	{reflect.TypeOf(HintResult{}), []uintptr{24, 0, 4, 8, 12, 16}},
 	{reflect.TypeOf(Stream{}), []uintptr{64, 0, 4, 8, 16, 20, 24, 32, 40, 48, 56}},
-	{reflect.TypeOf(FileConfig{}), []uintptr{48, 0, 4, 8, 12, 16, 24, 32, 40}},
+	{reflect.TypeOf(FileConfig{}), []uintptr{56, 0, 4, 8, 12, 16, 24, 32, 40, 48}},
 	{reflect.TypeOf(FileItem{}), []uintptr{24, 0, 8, 16}},
 	{reflect.TypeOf(FileInfo{}), []uintptr{144, 0, 4, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72,
 		76, 80}},

@@ -297,7 +297,7 @@ type FileConfig struct {
 	Fingerprint                                    unsafe.Pointer
 	FingerprintSize                                uint64
 	SecretKey                                      unsafe.Pointer
-	SecretKeySize                                  uint64
+	SecretKeySize, MaxTokens                       uint64
 }
 
 type FileItem struct {

@@ -623,7 +623,7 @@ class Stream(ctypes.Structure):
 class FileConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("prefix_index", _u32), ("trust_salts", _u32),
         ("skip_fsync", _u32), ("fingerprint", _p), ("fingerprint_size", _u64), ("secret_key", _p),
-        ("secret_key_size", _u64)]
+        ("secret_key_size", _u64), ("max_tokens", _u64)]
 
 
 class FileItem(ctypes.Structure):

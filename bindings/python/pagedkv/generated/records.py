@@ -312,4 +312,4 @@ class StoreStats:
     corrupt_items: int
     """Items with wrong bytes; they count as misses."""
     failures: int
-    """Calls that failed, and puts that did not store all items."""
+    """Calls that failed, or did not store or use all items."""

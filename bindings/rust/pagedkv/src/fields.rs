@@ -159,12 +159,13 @@ fn of_a_file() {
         .fingerprint(b"a\0b")
         .secret_key(&[7; 20])
         .skip_fsync()
-        .trust_salts();
+        .trust_salts()
+        .max_tokens(9);
     let raw = config.raw();
     check(
         &raw,
         "prefix_index: 1, trust_salts: 1, skip_fsync: 1, fingerprint: 0x_, fingerprint_size: 3, \
-         secret_key: 0x_, secret_key_size: 20",
+         secret_key: 0x_, secret_key_size: 20, max_tokens: 9",
     );
     assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
     assert_eq!(bytes(raw.secret_key, raw.secret_key_size), [7; 20]);

@@ -48,6 +48,10 @@ impl<'a> FileConfig<'a> {
         /// Accepts the salts of a file without a key, which anyone who can write the file chooses.
         /// Without this, such a file is a `MISMATCH` if the cache has a prefix index.
         c trust_salts() = 1;
+        /// For loading: the most tokens of all sequences, which take memory even where they share
+        /// blocks. By default it is 64 times as many as the cache can hold, and those of the file,
+        /// each once.
+        c max_tokens(most: u64) = most;
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_file_config {

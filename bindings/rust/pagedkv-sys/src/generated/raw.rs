@@ -865,7 +865,7 @@ c_struct! {
     pkv_file_config {
         struct_size: u32, prefix_index: u32, trust_salts: u32, skip_fsync: u32,
         fingerprint: *const c_void, fingerprint_size: u64, secret_key: *const c_void,
-        secret_key_size: u64,
+        secret_key_size: u64, max_tokens: u64,
     }
 }
 
@@ -963,7 +963,7 @@ c_struct! {
         read_bytes: u64,
         /// Items with wrong bytes; they count as misses.
         corrupt_items: u64,
-        /// Calls that failed, and puts that did not store all items.
+        /// Calls that failed, or did not store or use all items.
         failures: u64,
     }
 }
