@@ -78,8 +78,9 @@
  *
  * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return
  * STALE_HANDLE, BUSY, REENTRANT and FORKED. Any function may return INVALID_ARGUMENT (NULL where it
- * is not allowed, a wrong struct_size), INTERNAL and OUT_OF_MEMORY. But functions that close an
- * object, pkv_batch_commit, pkv_batch_abort and pkv_session_suspend never run out of memory.
+ * is not allowed, a wrong struct_size), OVERFLOW (a count whose elements no memory can hold),
+ * INTERNAL and OUT_OF_MEMORY. But functions that close an object, pkv_batch_commit, pkv_batch_abort
+ * and pkv_session_suspend never run out of memory.
  */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H

@@ -51,7 +51,7 @@ extern "C" {
  *                      does not use it.
  *
  * Statuses: INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an id is
- * PKV_NO_TOKEN), TOO_LARGE, LIMIT_REACHED, SUSPENDED, BUSY. Since 1.0.
+ * PKV_NO_TOKEN), LIMIT_REACHED, SUSPENDED, BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
                                             uint64_t* matched);
