@@ -117,8 +117,13 @@ bool Pages::provide(std::span<const uint64_t> wanted) noexcept {
   return give(wanted);
 }
 
-// Gives the groups pages that belong to no group.
+// Gives the groups pages that belong to no group. If there are too few, gives none: collect() would
+// have to take them back.
 bool Pages::give(std::span<const uint64_t> wanted) noexcept {
+  int64_t pages = 0;
+  for (size_t g = 0; g < groups_.size(); g++)
+    pages += pages_besides(groups_[g].pool->free_count(), wanted[g], cut_.per_page[g]);
+  if (pages > static_cast<int64_t>(free_pages_.size())) return false;
   for (uint32_t g = 0; g < groups_.size(); g++) {
     const uint32_t per_page = cut_.per_page[g];
     while (groups_[g].pool->free_count() < wanted[g]) {
