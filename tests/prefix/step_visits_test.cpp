@@ -1,6 +1,6 @@
 // The cost of a step that lacks blocks, and of the choice of victims for it, grows as what it has
 // to look at, and not as the square of that. Counts as visits_test.cpp does.
-#include "../support/cache.h"
+#include "../support/hints.h"
 #include "visits.h"
 
 namespace step_visits_test {
@@ -32,7 +32,7 @@ cache_test::Cache create(const Groups& kind, uint64_t blocks) {
   if (kind.state_bytes != 0)
     groups[1] = made<pkv_layer_group>({.layers = 1, .state_bytes = kind.state_bytes});
   groups[0].blocks = groups[1].blocks = blocks;
-  auto prefix = made<pkv_prefix_config>();
+  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = blocks});
   config.prefix = &prefix;
   config.blocks = 0;
   config.groups = groups;
@@ -78,6 +78,78 @@ TEST(StepVisits, OfVictimsGrowAsTheForksOfOneSession) {
                   (unsigned long long)few, (unsigned long long)many);
       EXPECT_LT(many, 8 * few * 3 / 2) << kind.name << ", reserved: " << reserved;
     }
+}
+
+// ---- What a step asks others for ----------------------------------------------------------------
+
+using Text = std::vector<int32_t>;
+
+Text text(int32_t name, size_t blocks) { return Text(blocks * 16, name); }
+
+// Computes a text.
+Session compute(pkv_cache cache, const Text& tokens) {
+  Session session = cache_test::open(cache);
+  cache_test::Batch batch =
+      cache_test::begin(cache, {session}, {static_cast<uint32_t>(tokens.size())});
+  cache_test::commit(batch, tokens);
+  return session;
+}
+
+// Caches n blocks and pins them.
+struct Pins {
+  const char* name;
+  uint64_t most_growth;  // how many times as many visits 8 times as many pins may cost
+  void (*pin)(pkv_cache cache, size_t n);
+};
+
+const Pins pins[] = {
+    {"texts", 10,
+     [](pkv_cache cache, size_t n) {
+       for (size_t i = 0; i < n; i++) {
+         const Text one = text(static_cast<int32_t>(i), 1);
+         compute(cache, one);
+         cache_test::hint(cache, PKV_HINT_PIN, one);
+       }
+     }},
+    // The end of a pin visits the path to it.
+    {"turns of one text", 25,
+     [](pkv_cache cache, size_t n) {
+       const Text all = text(1, n);
+       compute(cache, all);
+       for (size_t i = 1; i <= n; i++)
+         cache_test::hint(cache, PKV_HINT_PIN, std::span(all).first(i * 16));
+     }},
+};
+
+// Returns the visits of a step that lacks blocks beside n pins, and that works once a quarter of
+// them ended, or fails even if all end; then victims are chosen, too.
+uint64_t visits_to_begin(const Groups& kind, const Pins& given, size_t n, bool fails) {
+  const cache_test::Cache cache = create(kind, 4 * n);
+  given.pin(cache, n);
+  const Session other = cache_test::open(cache, n * 16), session = cache_test::open(cache);
+  const pkv_session step = session;
+  const auto tokens = static_cast<uint32_t>((fails ? 4 * n - n / 4 : 2 * n + n / 4) * 16);
+  pkv_batch batch = nullptr;
+  size_t victims = 0;
+  return count([&] {
+    const pkv_status status = pkv_batch_begin(cache, 1, &step, &tokens, &batch);
+    EXPECT_EQ(fails ? PKV_OUT_OF_BLOCKS : PKV_OK, status) << pkv_last_error();
+    if (status == PKV_OK) CHECK(pkv_batch_abort(batch));
+    if (fails) (void)pkv_batch_choose_victims(cache, 1, &step, &tokens, 0, nullptr, &victims);
+  });
+}
+
+TEST(StepVisits, OfAStepThatLacksBlocksGrowAsThePins) {
+  for (const Groups& kind : kinds)
+    for (const Pins& given : pins)
+      for (const bool fails : {false, true}) {
+        const uint64_t few = visits_to_begin(kind, given, 30, fails),
+                       many = visits_to_begin(kind, given, 240, fails);
+        std::printf("%-14s %-18s %-6s %8llu %8llu\n", kind.name, given.name,
+                    fails ? "fails" : "works", (unsigned long long)few, (unsigned long long)many);
+        EXPECT_LT(many, given.most_growth * few)
+            << kind.name << ", " << given.name << ", " << fails;
+      }
 }
 
 }  // namespace

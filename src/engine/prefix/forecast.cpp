@@ -130,7 +130,7 @@ std::vector<Forecast::Pinned> Forecast::nodes_of(std::span<Node* const> pins,
     size_t below = none;
     for (const Node* node = pins[pin]; node != nullptr; node = node->parent) {
       const auto [place, is_new] = places.try_emplace(node, nodes.size());
-      if (is_new) nodes.push_back({node, none, 0, false});
+      if (is_new) nodes.push_back({node, none, 0, false, false});
       if (below == none)
         ends.push_back(place->second), nodes[place->second].last = pin;
       else
@@ -170,17 +170,24 @@ void Forecast::change_pinned(Pinned& pinned, Change to) {
   pinned.free = to == gone;
 }
 
-// Returns whether the call fits without the end of a pin; if not, the pin stays ended.
+// Returns whether the call fits without the end of a pin; if not, the pin stays ended. Goes down to
+// the pin: if the call does not fit with a node, neither does it with any node below, now or when
+// more pins are kept.
 bool Forecast::can_keep(std::vector<Pinned>& nodes, size_t end) {
-  std::vector<size_t> kept;
-  for (size_t i = end; i != none && nodes[i].free; i = nodes[i].above) {
-    change_pinned(nodes[i], back);
-    kept.push_back(i);
-    if (fits()) continue;
-    for (const size_t each : kept) change_pinned(nodes[each], gone);
-    return false;
+  std::vector<size_t> path;  // upwards
+  size_t i = end;
+  for (; i != none && nodes[i].free && !nodes[i].needed; i = nodes[i].above) path.push_back(i);
+  bool fit = i == none || !nodes[i].needed;
+  size_t left = path.size();
+  while (fit && left > 0) {
+    change_pinned(nodes[path[--left]], back);
+    fit = fits();
   }
-  return true;
+  if (fit) return true;
+  for (size_t at = left; at < path.size(); at++)
+    if (!nodes[path[at]].free) change_pinned(nodes[path[at]], gone);
+  for (size_t at = 0; at < path.size() && at <= left; at++) nodes[path[at]].needed = true;
+  return false;
 }
 
 // ---- What is available --------------------------------------------------------------------------

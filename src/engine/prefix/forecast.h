@@ -89,6 +89,7 @@ class Forecast {
     size_t above;  // the place of its parent; `none`: a root
     size_t last;   // the number of the last pin to end at this node or below
     bool free;     // whether all of them have ended
+    bool needed;   // whether they must end: the call does not fit with the node kept
   };
   static constexpr size_t none = ~size_t{0};
 
