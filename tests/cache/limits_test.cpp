@@ -2,6 +2,7 @@
 // call may use more of the stack for more of it, or take time like its square.
 #include "../support/cache.h"
 #include "../support/hints.h"
+#include "../support/memory_store.h"
 #include "../support/small_stack.h"
 #include "host.h"
 
@@ -16,7 +17,7 @@ const Model model{1, 1, 1, 16};
 
 // A cache with a prefix index, and without bytes.
 Cache make(uint64_t blocks, bool groups_share_memory = false) {
-  auto prefix = made<pkv_prefix_config>();
+  auto prefix = made<pkv_prefix_config>({.kept_events = 2 * many});
   ModelConfig config = config_of(model, blocks, PKV_STORAGE_NONE);
   config.threads = 1;
   config.prefix = &prefix;
@@ -57,6 +58,172 @@ TEST(Limits, PinsThatYieldToAStep) {
     const Batch batch = begin(cache, {session}, {tokens});
     EXPECT_EQ(many - 10, figures(cache).yielded_pins) << "no more than the step needs";
     EXPECT_EQ(10u, figures(cache).pinned_blocks);
+  });
+}
+
+std::vector<pkv_session> handles_of(const std::vector<Session>& sessions) {
+  return {sessions.begin(), sessions.end()};
+}
+
+// Lists all with salts of their own, in events too, and drops them again.
+TEST(Limits, SaltsAndEvents) {
+  on_small_stack([] {
+    const Cache cache = make(2 * many);
+    const Text text = text_of(7);
+    std::vector<Session> sessions;
+    for (uint32_t i = 0; i < many; i++) {
+      const std::string salt = std::to_string(i);
+      auto config = made<pkv_session_config>({.salt = salt.data(), .salt_size = salt.size()});
+      pkv_session session;
+      CHECK(pkv_session_open(cache, &config, &session));
+      sessions.emplace_back(session);
+      CHECK(pkv_prefix_set_quota(cache, salt.data(), salt.size(), 9));
+    }
+    const std::vector<pkv_session> step = handles_of(sessions);
+    const std::vector<uint32_t> counts(many, 16);
+    Batch batch = begin(cache, step, counts);
+    commit(batch, Text(size_t{16} * many, 7));
+    EXPECT_EQ(many, figures(cache).cached_blocks);
+    std::vector<pkv_prefix_event> events(2 * many);
+    uint64_t next = 0, lost = 0;
+    size_t read = 0;
+    CHECK(pkv_prefix_read_events(cache, &next, events.size(), events.data(), &read, &lost));
+    EXPECT_EQ(many, read);
+    sessions.clear();
+    CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+    EXPECT_EQ(0u, figures(cache).cached_blocks);
+    CHECK(pkv_cache_validate(cache));
+  });
+}
+
+// All write to the tail that they share, some of them only once others were suspended.
+TEST(Limits, ForksAndSnapshotsOfOneSession) {
+  on_small_stack([] {
+    const Cache cache = make(many / 2 + 1);
+    std::vector<Session> sessions;
+    sessions.push_back(open(cache));
+    grow(cache, sessions[0], 8);
+    std::vector<Snapshot> snapshots;
+    for (uint32_t i = 1; i < many; i++) sessions.push_back(fork(sessions[0]));
+    for (uint32_t i = 0; i < many; i++) snapshots.push_back(freeze(sessions[i]));
+    snapshots.clear();
+    std::vector<pkv_session> step = handles_of(sessions), victims(many);
+    size_t count = 0;
+    CHECK(pkv_batch_choose_victims(cache, many, step.data(), std::vector<uint32_t>(many, 1).data(),
+                                   many, victims.data(), &count));
+    EXPECT_EQ(many / 2 - 1, count);
+    for (size_t i = 0; i < count; i++) CHECK(pkv_session_suspend(victims[i]));
+    step.resize(many - count);
+    Batch batch = begin(cache, step, std::vector<uint32_t>(step.size(), 1));
+    commit(batch);
+    EXPECT_EQ(many / 2, stats_of(cache).copied_blocks);
+    CHECK(pkv_cache_validate(cache));
+  });
+}
+
+TEST(Limits, OpenBatches) {
+  on_small_stack([] {
+    const Cache cache = make(many);
+    std::vector<Session> sessions;
+    std::vector<Batch> batches;
+    for (uint32_t i = 0; i < many; i++) {
+      sessions.push_back(open(cache));
+      batches.push_back(begin(cache, {sessions.back()}, {1}));
+    }
+    EXPECT_EQ(many, stats_of(cache).batches);
+    pkv_session late = nullptr;
+    CHECK(pkv_session_open(cache, nullptr, &late));
+    const Session session(late);
+    const uint32_t one = 1;
+    size_t victims = 0;
+    REFUSED(PKV_OUT_OF_BLOCKS,
+            pkv_batch_choose_victims(cache, 1, &late, &one, 0, nullptr, &victims));
+    batches.clear();
+    CHECK(pkv_cache_validate(cache));
+  });
+}
+
+// Sessions end while the store stands still, and then a step needs all of their blocks but some.
+TEST(Limits, ContentsThatWaitForAStore) {
+  on_small_stack([] {
+    MemoryStore memory;
+    memory.hold();
+    const pkv_store table = memory.table();
+    auto store = made<pkv_store_config>({.store = &table});
+    store.queue_blocks = many;
+    auto prefix = made<pkv_prefix_config>();
+    ModelConfig config = config_of(model, many + 10);
+    config.threads = 1;
+    config.prefix = &prefix;
+    config.store = &store;
+    const Cache cache = create(config);
+    Rows rows(16, 1, 16);
+    const pkv_tensor zeros = rows.tensor();
+    for (uint32_t i = 0; i < many; i++) {
+      const Session session = open(cache);
+      Batch batch = begin(cache, {session}, {16});
+      CHECK(pkv_batch_write(batch, 0, &zeros, &zeros));
+      commit(batch, text_of(i));
+    }
+    auto stats = made<pkv_store_stats>();
+    CHECK(pkv_store_get_stats(cache, &stats));
+    EXPECT_EQ(many, stats.queued_blocks);
+    {
+      const Session session = open(cache);
+      const Batch batch = begin(cache, {session}, {(many - 10) * 16});
+    }
+    memory.go_on();
+    CHECK(pkv_store_get_stats(cache, &stats));
+    EXPECT_GE(stats.unwritten_blocks, many - 20);
+    CHECK(pkv_cache_validate(cache));
+  });
+}
+
+// More ranges than a session can have are refused, with the limit as the reason.
+TEST(Limits, RangesOfASession) {
+  on_small_stack([] {
+    const Cache cache = make(100);
+    const Session session = open(cache);
+    for (uint32_t i = 0; i < many; i++) {
+      const auto result =
+          hint(session, PKV_HINT_RETAIN,
+               {.first = i * 16, .end = (i + 1) * 16, .retention = PKV_RETENTION_HIGH});
+      ASSERT_EQ(i < 64 ? PKV_HINT_NO_REASON : PKV_HINT_LIMIT, result.reason) << i;
+    }
+    serve(cache, text_of(1));
+    CHECK(pkv_cache_validate(cache));
+  });
+}
+
+// As many groups as a config may have, of a layer each.
+TEST(Limits, Groups) {
+  on_small_stack([] {
+    constexpr uint32_t most = 65'536, used = pkv::test::sanitized ? most / 10 : most;
+    std::vector<pkv_layer_group> groups(most + 1, group_of(model));
+    for (uint32_t g = 0; g < most; g++) groups[g].window = g % 2 * 20;
+    auto prefix = made<pkv_prefix_config>();
+    auto config = made<pkv_cache_config>({.group_count = most + 1,
+                                          .groups = groups.data(),
+                                          .storage = PKV_STORAGE_NONE,
+                                          .blocks = 4,
+                                          .threads = 1,
+                                          .prefix = &prefix});
+    pkv_cache refused = nullptr;
+    REFUSED(PKV_INVALID_ARGUMENT, pkv_cache_create(&config, &refused));
+    config.group_count = used;
+    const Cache cache = create(config);
+    Session session = open(cache);
+    Batch batch = begin(cache, {session}, {24});
+    commit(batch, Text(24, 7));
+    {
+      const Session child = fork(session);
+      const Batch copies = begin(cache, {session, child}, {1, 1});
+    }
+    CHECK(pkv_session_suspend(session));
+    uint64_t length = 0, total = 0;
+    CHECK(pkv_session_resume(session, &length, &total));
+    EXPECT_EQ(16u, length);
+    CHECK(pkv_cache_validate(cache));
   });
 }
 

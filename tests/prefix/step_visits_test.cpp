@@ -112,7 +112,7 @@ const Pins pins[] = {
        }
      }},
     // The end of a pin visits the path to it.
-    {"turns of one text", 25,
+    {"turns of one text", 40,
      [](pkv_cache cache, size_t n) {
        const Text all = text(1, n);
        compute(cache, all);
