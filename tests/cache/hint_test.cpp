@@ -346,6 +346,45 @@ TEST_F(StoreHintTest, ARunningSessionIsShared) {
   EXPECT_EQ(8u, stats().written_items) << "it was there already";
 }
 
+// Only SHARE and DEMOTE write. No value that this version does not know passes for one of them.
+TEST_F(StoreHintTest, OtherActionsWriteNothing) {
+  make(16);
+  const Text whole = text(1, 64);
+  Session session = open(cache_);
+  extend(session, whole);
+  const auto refused = [&](const pkv_hint& hint) {
+    auto result = made<pkv_hint_result>();
+    REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_session(session, &hint, &result));
+    REFUSED(PKV_INVALID_ARGUMENT,
+            pkv_hint_text(cache_, nullptr, 0, whole.size(), whole.data(), &hint, &result));
+    EXPECT_EQ(0, static_cast<int>(result.outcome));
+  };
+  for (int32_t action = -1; action < 256; action++) {
+    pkv_hint hint = hint_of(PKV_HINT_RETAIN);
+    std::memcpy(&hint.action, &action, sizeof action);
+    if (action == PKV_HINT_SHARE || action == PKV_HINT_DEMOTE || action == PKV_HINT_DROP) continue;
+    if (action >= PKV_HINT_RETAIN && action <= PKV_HINT_DROP)
+      CHECK(pkv_hint_session(session, &hint, nullptr));
+    else
+      refused(hint);
+  }
+  for (const pkv_hint_action action : {PKV_HINT_SHARE, PKV_HINT_DEMOTE}) {
+    pkv_hint hint = hint_of(action);
+    hint.reserved = 1;
+    refused(hint);
+    hint.reserved = 0;
+    for (const int32_t retention : {-2, 2, 255, INT32_MIN, INT32_MAX}) {
+      std::memcpy(&hint.retention, &retention, sizeof retention);
+      refused(hint);
+    }
+  }
+  flush();
+  EXPECT_EQ(0u, stats().written_items);
+  hint(session, PKV_HINT_SHARE);
+  flush();
+  EXPECT_EQ(8u, stats().written_items);
+}
+
 TEST_F(StoreHintTest, WhatIsDemotedGoesFirst) {
   make(12);
   serve(text(1, 32));
