@@ -77,6 +77,16 @@ def new_cache(
     Packed is faster and takes blocks of a multiple of 16 tokens; without it, tensors are
     [blocks][block_size][kv_heads][head_dim], for kernels of your own beside these.
     """
+    blocks, block_size, kv_heads, head_dim, value_dim = (
+        unsigned(given, 32, name)
+        for name, given in (
+            ("blocks", blocks),
+            ("block_size", block_size),
+            ("kv_heads", kv_heads),
+            ("head_dim", head_dim),
+            ("value_dim", 0 if value_dim is None else value_dim),
+        )
+    )
     if packed and block_size % _TILE:
         raise misuse(f"block_size is {block_size}; packed tiles need a multiple of {_TILE}")
 
@@ -215,6 +225,10 @@ def attention(
     _check_devices(*given)
     if out is None:
         out = _new_results(query, k_cache, v_cache)
+    if not torch.compiler.is_compiling():  # what it traces are Python's numbers, or its own
+        for name in ("window", "sinks"):
+            if name in rules:
+                rules[name] = unsigned(rules[name], 32, name)
     _attention_out(*given, out=out, **rules)
     return out
 
