@@ -60,6 +60,7 @@ const Exception anything[] = {
     {"", "config.prefix[0].max_pinned_blocks", "a limit"},
     {"", "config.prefix[0].quota_blocks", "a limit"},
     {"", "config.store[0].queue_blocks", "a limit"},
+    {"", "config.max_tokens", "a limit"},
     {"pkv_prefix_set_quota", "blocks", "a limit"},
     {"pkv_session_get_trim_point", "limit", "a limit"},
     {"", "hint.duration_ms", "a limit"},
