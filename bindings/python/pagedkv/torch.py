@@ -226,9 +226,10 @@ def attention(
     if out is None:
         out = _new_results(query, k_cache, v_cache)
     if not torch.compiler.is_compiling():  # what it traces are Python's numbers, or its own
-        for name in ("window", "sinks"):
-            if name in rules:
-                rules[name] = unsigned(rules[name], 32, name)
+        if "window" in rules:
+            rules["window"] = unsigned(rules["window"], 32, "window")
+        if "sinks" in rules:
+            rules["sinks"] = unsigned(rules["sinks"], 32, "sinks")
     _attention_out(*given, out=out, **rules)
     return out
 

@@ -215,6 +215,12 @@ def clock_set(made: pagedkv.Cache, now_ms: Any) -> None:
     made.set_hint_clock(now_ms)
 
 
+def loaded(session: pagedkv.Session, most: Any) -> Any:
+    made = cast(pagedkv.Cache, session.cache)
+    file = cast(bytes, pagedkv.save(made, [session]))
+    return len(pagedkv.load(made, file, max_tokens=most))
+
+
 # By argument: a call and a number for which it succeeds.
 SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Session.layer_length.layer": (in_session(lambda s, v: s.layer_length(v)), 1),
@@ -255,12 +261,7 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Cache.prefix_set_quota.blocks": (with_cache(lambda c, v: c.prefix_set_quota(b"a", v)), 3),
     "Cache.prefix_events.first": (in_session(lambda s, v: s.cache.prefix_events(v)), 1),
     "Cache.prefix_events.n": (in_session(lambda s, v: s.cache.prefix_events(0, v)), 2),
-    "load.max_tokens": (
-        in_session(
-            lambda s, v: len(pagedkv.load(s.cache, pagedkv.save(s.cache, [s]), max_tokens=v))
-        ),
-        200,
-    ),
+    "load.max_tokens": (in_session(loaded), 200),
     "Cache.read_events.first": (in_session(lambda s, v: s.cache.read_events(v, 9).n), 1),
     "Cache.read_events.n": (in_session(lambda s, v: s.cache.read_events(0, v).n), 2),
     # Without a store the numbers are checked, and then there is nothing to wait for.

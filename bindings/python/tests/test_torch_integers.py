@@ -30,10 +30,10 @@ def tensor(values: Any, dtype: Any = np.int64) -> Any:
 
 def filled(slots: Any = None) -> Any:
     """A cache of two sequences, in 8 blocks of 16 tokens."""
-    cache = [tensor(np.zeros((8, 16, 1, 16)), np.float32) for _ in range(2)]
+    keys, values = (tensor(np.zeros((8, 16, 1, 16)), np.float32) for _ in range(2))
     rows = np.random.default_rng(1).standard_normal((len(SLOTS), 1, 16), np.float32)
-    paged.write_slots(*cache, tensor(rows, np.float32), tensor(rows, np.float32), slots)
-    return cache
+    paged.write_slots(keys, values, tensor(rows, np.float32), tensor(rows, np.float32), slots)
+    return keys, values
 
 
 def written(slots: Any) -> Any:
