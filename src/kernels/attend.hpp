@@ -7,25 +7,24 @@
 
 namespace pkv::kernels {
 
-// `Direct` is Isa, or one that reads memory in another way.
-template <class Isa, class Direct = Isa>
-void attend(const AttendTask& task) {
+template <class Isa>
+void attend(const AttendTask& task, const SetOps& ops) {
   Scratch scratch(task.scratch);
   if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
-    AttendDirect<Direct>(task, scratch).run();
+    AttendDirect<Isa>(task, ops, scratch).run();
   else
-    AttendMatmul<Isa>(task, scratch).run();
+    AttendMatmul<Isa>(task, ops, scratch).run();
 }
 
 // Returns the bytes that AttendTask::scratch needs. They depend only on the task's dtypes, dims,
 // heads, heads_per_kv_head and queries.
-template <class Isa, class Direct = Isa>
-size_t attend_scratch_bytes(const AttendTask& task) {
+template <class Isa>
+size_t attend_scratch_bytes(const AttendTask& task, const SetOps& ops) {
   Scratch scratch(nullptr);
   if (uint64_t{task.queries} * task.heads_per_kv_head < min_matmul_rows)
-    AttendDirect<Direct>(task, scratch);
+    AttendDirect<Isa>(task, ops, scratch);
   else
-    AttendMatmul<Isa>(task, scratch);
+    AttendMatmul<Isa>(task, ops, scratch);
   return scratch.used();
 }
 

@@ -13,13 +13,14 @@ namespace pkv::kernels {
 template <class Isa>
 class AttendDirect {
  public:
-  AttendDirect(const AttendTask& task, Scratch& scratch)
+  AttendDirect(const AttendTask& task, const SetOps& ops, Scratch& scratch)
       : task_(task),
         rows_(task.queries * task.heads_per_kv_head),
         heads_(task.head_end - task.head_begin),
-        tiles_(task.kv, scratch),
+        tiles_(task.kv, ops, scratch),
+        lead_in_order_(ops.lead_in_order),
         k_scores_(tiles_.k()),
-        v_accumulate_(tiles_.latent() ? ops_of<Isa>(PKV_F32) : tiles_.v()),
+        v_accumulate_(tiles_.latent() ? ops_of(ops, PKV_F32) : tiles_.v()),
         accumulate_(task.results == PKV_BF16 ? v_accumulate_.accumulate_rounded
                                              : v_accumulate_.accumulate),
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
@@ -154,12 +155,10 @@ class AttendDirect {
       at->next_v[i] = at->v[i] + Isa::prefetch_distance;
       return;
     }
-    if constexpr (ReadsInOrder<Isa>) {
-      if (linear_) {
-        at->next_k[i] = at->k[i] + k_lead_;
-        at->next_v[i] = at->v[i] + v_lead_;
-        return;
-      }
+    if (linear_) {
+      at->next_k[i] = at->k[i] + k_lead_;
+      at->next_v[i] = at->v[i] + v_lead_;
+      return;
     }
     const Ahead next = after(i, head);
     at->next_k[i] = tiles_.address_of_keys(next.tile, next.kv_head);
@@ -167,8 +166,7 @@ class AttendDirect {
   }
 
   int lead(const SideView& side) const {
-    if constexpr (ReadsInOrder<Isa>) return Isa::lead_in_order(side.dtype, rows_, side.dim);
-    return -1;
+    return lead_in_order_ != nullptr ? lead_in_order_(side.dtype, rows_, side.dim) : -1;
   }
 
   void attend_head(uint32_t head) {
@@ -256,11 +254,12 @@ class AttendDirect {
   const AttendTask& task_;
   const uint32_t rows_, heads_;
   TileReader<Isa> tiles_;
-  const DtypeOps<Isa>& k_scores_;
+  int (*const lead_in_order_)(pkv_dtype dtype, uint32_t rows, uint32_t dim);
+  const DtypeOps& k_scores_;
   // The functions for the dtype of V when it is multiplied. If V is a part of K, it is first
   // unpacked to fp32.
-  const DtypeOps<Isa>& v_accumulate_;
-  const typename DtypeOps<Isa>::Accumulate (*const accumulate_)[4];
+  const DtypeOps& v_accumulate_;
+  const DtypeOps::Accumulate (*const accumulate_)[4];
   const size_t query_bytes_;
   const uint32_t max_rows_;    // of a register tile
   const bool one_step_;        // both kernels take all tiles of a step at once

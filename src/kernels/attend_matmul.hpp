@@ -8,7 +8,6 @@
 #pragma once
 
 #include "kernels/matmul.hpp"
-#include "kernels/pairs.hpp"
 #include "kernels/seen_rows.hpp"
 #include "kernels/softmax.hpp"
 #include "kernels/tile_reader.hpp"
@@ -19,14 +18,14 @@ namespace pkv::kernels {
 template <class Isa>
 class AttendMatmul {
  public:
-  AttendMatmul(const AttendTask& task, Scratch& scratch)
+  AttendMatmul(const AttendTask& task, const SetOps& ops, Scratch& scratch)
       : task_(task),
         rows_(task.queries * task.heads_per_kv_head),
         step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
-        tiles_(task.kv, scratch),
+        tiles_(task.kv, ops, scratch),
         q_(scratch.take<float>(size_t{rows_} * task.kv.k.dim)),
-        key_pairs_(key_pairs_of<Isa>(task.kv.k.dtype)),
-        value_pairs_(may_have_value_pairs() ? value_pairs_of<Isa>(task.kv.v.dtype) : nullptr),
+        key_pairs_(tiles_.k().stored->key_pairs),
+        value_pairs_(may_have_value_pairs() ? tiles_.v().stored->value_pairs : nullptr),
         q_pairs_(key_pairs_ ? scratch.take<uint32_t>(size_t{rows_} * pair_stride) : nullptr),
         q_units_(key_pairs_ ? scratch.take<float>(rows_) : nullptr),
         scores_(scratch.take<float>(size_t{rows_} * score_stride)),
@@ -188,7 +187,7 @@ class AttendMatmul {
       return;
     }
     float* const to = k_ + size_t{tile} * tile_tokens * task_.kv.k.dim;
-    tiles_.k().unpack_k(keys, task_.kv.k.dim, to);
+    tiles_.k().stored->unpack_k(keys, task_.kv.k.dim, to);
     key_tiles_[tile] = to;
   }
 

@@ -10,8 +10,8 @@ namespace pkv::kernels {
 template <class Isa>
 class Copy {
  public:
-  Copy(const KvView& kv, const SideView& side, bool keys)
-      : kv_(kv), side_(side), ops_(ops_of<Isa>(side.dtype)), keys_(keys) {}
+  Copy(const KvView& kv, const SideView& side, const SetOps& ops, bool keys)
+      : kv_(kv), side_(side), ops_(*ops_of(ops, side.dtype).stored), keys_(keys) {}
 
   void store(uint64_t first, uint64_t count, const RowsView& from) const {
     const bool keeps_bits = from.dtype == side_.dtype && !rotates(side_.rotation);
@@ -128,34 +128,35 @@ class Copy {
 
   const KvView& kv_;
   const SideView side_;
-  const DtypeOps<Isa>& ops_;
+  const StoredOps& ops_;
   const bool keys_;
 };
 
 template <class Isa>
-void store(const CopyTask& task) {
+void store(const CopyTask& task, const SetOps& ops) {
   if (task.k.data != nullptr)
-    Copy<Isa>(task.kv, task.kv.k, true).store(task.first, task.count, task.k);
+    Copy<Isa>(task.kv, task.kv.k, ops, true).store(task.first, task.count, task.k);
   if (task.v.data != nullptr && task.kv.v.data != nullptr)
-    Copy<Isa>(task.kv, task.kv.v, false).store(task.first, task.count, task.v);
+    Copy<Isa>(task.kv, task.kv.v, ops, false).store(task.first, task.count, task.v);
 }
 
 template <class Isa>
-void load(const CopyTask& task) {
+void load(const CopyTask& task, const SetOps& ops) {
   if (task.k.data != nullptr)
-    Copy<Isa>(task.kv, task.kv.k, true).load(task.first, task.count, task.kv.k.dim, task.k);
+    Copy<Isa>(task.kv, task.kv.k, ops, true).load(task.first, task.count, task.kv.k.dim, task.k);
   if (task.v.data == nullptr) return;
   const bool latent = task.kv.v.data == nullptr;
-  Copy<Isa>(task.kv, latent ? task.kv.k : task.kv.v, latent)
+  Copy<Isa>(task.kv, latent ? task.kv.k : task.kv.v, ops, latent)
       .load(task.first, task.count, task.kv.v.dim, task.v);
 }
 
 template <class Isa>
-void transfer(const TransferTask& task) {
+void transfer(const TransferTask& task, const SetOps& ops) {
   const auto side = [&](const SideView& to, const SideView& from, bool keys) {
     if (to.data == nullptr || from.data == nullptr) return;
-    Copy<Isa>(task.to, to, keys)
-        .transfer(task.to_first, task.count, Copy<Isa>(task.from, from, keys), task.from_first);
+    Copy<Isa>(task.to, to, ops, keys)
+        .transfer(task.to_first, task.count, Copy<Isa>(task.from, from, ops, keys),
+                  task.from_first);
   };
   side(task.to.k, task.from.k, true);
   side(task.to.v, task.from.v, false);

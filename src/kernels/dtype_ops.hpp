@@ -1,14 +1,36 @@
-// The functions that depend on the dtype of K or V, as a table. K and V of a sequence may have
-// different dtypes, so code that handles both calls them through such tables.
+// The functions that depend on the dtype of K or V, as tables. K and V of a sequence may have
+// different dtypes, so code that handles both calls them through such tables. Instruction sets that
+// extend another one take those of its functions that would be the same.
 #pragma once
 
 #include "kernels/integer_values.hpp"
 #include "kernels/kernels.h"
 #include "kernels/pack.hpp"
+#include "kernels/pairs.hpp"
 
 namespace pkv::kernels {
 
-template <class Isa>
+// Functions that prefetch nothing.
+struct StoredOps {
+  void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
+  void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
+                   size_t panel_stride);
+
+  // Stored rows to packed tiles and back; a caller's rows to stored rows and back.
+  void (*pack_k)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
+                 unsigned char* tile);
+  void (*pack_v)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
+                 unsigned char* tile);
+  void (*row_of_k)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
+  void (*row_of_v)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
+  void (*encode)(pkv_dtype from_dtype, const unsigned char* from, uint32_t dim, unsigned char* to);
+  void (*decode)(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, unsigned char* to);
+
+  // For many rows. NULL if K or V of the dtype is multiplied in fp32.
+  const KeyPairOps* key_pairs;
+  const ValuePairOps* value_pairs;
+};
+
 struct DtypeOps {
   // KeyTile::scores and ValueTile::accumulate.
   using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next,
@@ -26,20 +48,19 @@ struct DtypeOps {
   Accumulate accumulate[tiles_per_step][4];
   // The same for results that become bf16. Weights may then be rounded to bf16.
   Accumulate accumulate_rounded[tiles_per_step][4];
-  void (*unpack_k)(const unsigned char* tile, uint32_t dim, float* to);
-  void (*unpack_v)(const unsigned char* tile, uint32_t dim, float* to, size_t token_stride,
-                   size_t panel_stride);
-
-  // Stored rows to packed tiles and back; a caller's rows to stored rows and back.
-  void (*pack_k)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
-                 unsigned char* tile);
-  void (*pack_v)(const unsigned char* const* rows, TokenRange range, uint32_t dim,
-                 unsigned char* tile);
-  void (*row_of_k)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
-  void (*row_of_v)(const unsigned char* tile, uint32_t token, uint32_t dim, unsigned char* row);
-  void (*encode)(pkv_dtype from_dtype, const unsigned char* from, uint32_t dim, unsigned char* to);
-  void (*decode)(const unsigned char* from, uint32_t dim, pkv_dtype to_dtype, unsigned char* to);
+  const StoredOps* stored;
 };
+
+// The dtypes of an instruction set.
+struct SetOps {
+  const DtypeOps* dtypes[last_dtype - PKV_F32 + 1];
+  // ReadsInOrder (keys.hpp), or NULL.
+  int (*lead_in_order)(pkv_dtype dtype, uint32_t rows, uint32_t dim);
+};
+
+static inline const DtypeOps& ops_of(const SetOps& set, pkv_dtype dtype) {
+  return *set.dtypes[dtype - PKV_F32];
+}
 
 // The rows of the largest register tile. int4 has separate sums for each of the two tiles of a
 // step, so there are not enough registers for 8 rows.
@@ -57,11 +78,23 @@ constexpr auto rounded() {
     return &V::template accumulate<rows, tiles>;
 }
 
+template <class Isa, pkv_dtype dtype, class K = KeyTile<Isa, dtype>,
+          class V = ValueTile<Isa, dtype>, class P = Pack<Isa, dtype>>
+constexpr StoredOps stored_ops = {K::unpack,
+                                  V::unpack,
+                                  P::pack_k,
+                                  P::pack_v,
+                                  P::row_of_k,
+                                  P::row_of_v,
+                                  encode_row<Isa, dtype>,
+                                  decode_row<Isa, dtype>,
+                                  key_pairs_of<Isa, dtype>(),
+                                  value_pairs_of<Isa, dtype>()};
+
 template <class Isa, pkv_dtype dtype>
-constexpr DtypeOps<Isa> make_ops() {
+constexpr DtypeOps make_ops(const StoredOps* stored) {
   using K = KeyTile<Isa, dtype>;
   using V = ValueTile<Isa, dtype>;
-  using P = Pack<Isa, dtype>;
   constexpr unsigned max_rows = direct_rows<Isa>(dtype);
   return {
       direct_rows<Isa>(dtype),
@@ -80,34 +113,26 @@ constexpr DtypeOps<Isa> make_ops() {
       {{rounded<V, 1, 1>(), rounded<V, 2, 1>(), rounded<V, 4, 1>(), rounded<V, max_rows, 1>()},
        {rounded<V, 1, V::max_tiles>(), rounded<V, 2, V::max_tiles>(), rounded<V, 4, V::max_tiles>(),
         rounded<V, max_rows, V::max_tiles>()}},
-      K::unpack,
-      V::unpack,
-      P::pack_k,
-      P::pack_v,
-      P::row_of_k,
-      P::row_of_v,
-      encode_row<Isa, dtype>,
-      decode_row<Isa, dtype>};
+      stored};
 }
 
-// True if an instruction set has kernels for only one dtype. Then all calls have that dtype.
-template <class Isa>
-concept ForOneDtype = requires { Isa::only_dtype; };
-
-template <ForOneDtype Isa>
-const DtypeOps<Isa>& ops_of(pkv_dtype) {
-  static constexpr DtypeOps<Isa> ops = make_ops<Isa, Isa::only_dtype>();
-  return ops;
-}
+template <class Isa, pkv_dtype dtype>
+constexpr DtypeOps dtype_ops = make_ops<Isa, dtype>(&stored_ops<Isa, dtype>);
 
 template <class Isa>
-const DtypeOps<Isa>& ops_of(pkv_dtype dtype) {
-  static constexpr DtypeOps<Isa> formats[] = {
-      make_ops<Isa, PKV_F32>(),     make_ops<Isa, PKV_F16>(),  make_ops<Isa, PKV_BF16>(),
-      make_ops<Isa, PKV_INT8>(),    make_ops<Isa, PKV_INT4>(), make_ops<Isa, PKV_FP8_E4M3>(),
-      make_ops<Isa, PKV_FP8_E5M2>()};
-  static_assert(sizeof formats / sizeof *formats == last_dtype - PKV_F32 + 1);
-  return formats[dtype - PKV_F32];
+constexpr auto lead_in_order_of() -> int (*)(pkv_dtype, uint32_t, uint32_t) {
+  if constexpr (ReadsInOrder<Isa>)
+    return Isa::lead_in_order;
+  else
+    return nullptr;
 }
+
+// All dtypes of an instruction set that takes none from another one.
+template <class Isa>
+constexpr SetOps set_ops = {
+    {&dtype_ops<Isa, PKV_F32>, &dtype_ops<Isa, PKV_F16>, &dtype_ops<Isa, PKV_BF16>,
+     &dtype_ops<Isa, PKV_INT8>, &dtype_ops<Isa, PKV_INT4>, &dtype_ops<Isa, PKV_FP8_E4M3>,
+     &dtype_ops<Isa, PKV_FP8_E5M2>},
+    lead_in_order_of<Isa>()};
 
 }  // namespace pkv::kernels

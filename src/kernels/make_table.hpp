@@ -3,6 +3,7 @@
 
 #include "kernels/attend.hpp"
 #include "kernels/copy.hpp"
+#include "kernels/drivers.hpp"
 #include "kernels/finish.hpp"
 #include "kernels/kernels.h"
 #include "kernels/score_blocks.hpp"
@@ -10,20 +11,23 @@
 
 namespace pkv::kernels {
 
-template <class Isa, class Direct = Isa>
-constexpr Table make_table(pkv_isa isa) {
-  return {isa,
-          prepare<Isa>,
-          attend_scratch_bytes<Isa, Direct>,
-          attend<Isa, Direct>,
-          finish<Isa>,
-          score_blocks<Isa>,
-          weigh_scratch_bytes<Isa>,
-          weigh_blocks<Isa>,
-          merge<Isa>,
-          store<Isa>,
-          load<Isa>,
+template <class Isa>
+constexpr Drivers make_drivers() {
+  return {prepare<Isa>,      attend_scratch_bytes<Isa>,
+          attend<Isa>,       finish<Isa>,
+          score_blocks<Isa>, weigh_scratch_bytes<Isa>,
+          weigh_blocks<Isa>, merge<Isa>,
+          store<Isa>,        load<Isa>,
           transfer<Isa>};
+}
+
+template <class Isa>
+constexpr Drivers drivers_of = make_drivers<Isa>();
+
+// The table of a set that takes nothing from another one.
+template <class Isa>
+constexpr Table make_table(pkv_isa isa) {
+  return make_table<Isa, drivers_of<Isa>, set_ops<Isa>>(isa);
 }
 
 }  // namespace pkv::kernels

@@ -4,7 +4,7 @@
 // (isa/avx512_bf16.hpp, isa/neon_bf16.hpp) or integers (integer_pairs.hpp).
 #pragma once
 
-#include "kernels/dtype_ops.hpp"
+#include "kernels/integer_values.hpp"
 #include "kernels/softmax.hpp"
 #include "kernels/tokens.h"
 
@@ -58,54 +58,40 @@ struct KeyPairs {};
 template <class Isa, pkv_dtype dtype>
 struct ValuePairs {};
 
-template <class Isa, pkv_dtype dtype>
-const KeyPairOps* make_key_pairs() {
-  using P = KeyPairs<Isa, dtype>;
-  if constexpr (requires { P::column_bytes; }) {
-    static constexpr KeyPairOps ops = {
-        P::column_bytes,
-        P::tile_bytes,
-        P::put_query,
-        P::copy,
-        {P::template multiply<Isa::matmul_rows>, P::template multiply<4>, P::template multiply<2>,
-         P::template multiply<1>}};
-    return &ops;
-  }
-  return nullptr;
-}
+template <class Isa, pkv_dtype dtype, class P = KeyPairs<Isa, dtype>>
+constexpr KeyPairOps key_pair_ops = {
+    P::column_bytes,
+    P::tile_bytes,
+    P::put_query,
+    P::copy,
+    {P::template multiply<Isa::matmul_rows>, P::template multiply<4>, P::template multiply<2>,
+     P::template multiply<1>}};
 
-template <class Isa, pkv_dtype dtype>
-const ValuePairOps* make_value_pairs() {
-  using P = ValuePairs<Isa, dtype>;
-  if constexpr (requires { P::column_bytes; }) {
-    static constexpr ValuePairOps ops = {
-        P::column_bytes,
-        P::skip_not_finite,
-        P::scales,
-        P::scale_of,
-        P::copy,
-        P::absorb,
-        {P::template multiply<Isa::matmul_rows>, P::template multiply<4>, P::template multiply<2>,
-         P::template multiply<1>}};
-    return &ops;
-  }
-  return nullptr;
-}
+template <class Isa, pkv_dtype dtype, class P = ValuePairs<Isa, dtype>>
+constexpr ValuePairOps value_pair_ops = {
+    P::column_bytes,
+    P::skip_not_finite,
+    P::scales,
+    P::scale_of,
+    P::copy,
+    P::absorb,
+    {P::template multiply<Isa::matmul_rows>, P::template multiply<4>, P::template multiply<2>,
+     P::template multiply<1>}};
 
 // NULL if an instruction set has no pairs for a dtype.
-template <class Isa>
-const KeyPairOps* key_pairs_of(pkv_dtype dtype) {
-  return dtype == PKV_BF16   ? make_key_pairs<Isa, PKV_BF16>()
-         : dtype == PKV_INT8 ? make_key_pairs<Isa, PKV_INT8>()
-         : dtype == PKV_INT4 ? make_key_pairs<Isa, PKV_INT4>()
-                             : nullptr;
+template <class Isa, pkv_dtype dtype>
+constexpr const KeyPairOps* key_pairs_of() {
+  if constexpr (requires { KeyPairs<Isa, dtype>::column_bytes; })
+    return &key_pair_ops<Isa, dtype>;
+  else
+    return nullptr;
 }
-template <class Isa>
-const ValuePairOps* value_pairs_of(pkv_dtype dtype) {
-  return dtype == PKV_BF16   ? make_value_pairs<Isa, PKV_BF16>()
-         : dtype == PKV_INT8 ? make_value_pairs<Isa, PKV_INT8>()
-         : dtype == PKV_INT4 ? make_value_pairs<Isa, PKV_INT4>()
-                             : nullptr;
+template <class Isa, pkv_dtype dtype>
+constexpr const ValuePairOps* value_pairs_of() {
+  if constexpr (requires { ValuePairs<Isa, dtype>::column_bytes; })
+    return &value_pair_ops<Isa, dtype>;
+  else
+    return nullptr;
 }
 
 }  // namespace pkv::kernels

@@ -12,17 +12,17 @@ namespace pkv::kernels {
 template <class Isa>
 class TileReader {
  public:
-  TileReader(const KvView& kv, Scratch& scratch)
+  TileReader(const KvView& kv, const SetOps& ops, Scratch& scratch)
       : kv_(kv),
-        k_(ops_of<Isa>(kv.k.dtype)),
-        v_(ops_of<Isa>(kv.v.dtype)),
+        k_(ops_of(ops, kv.k.dtype)),
+        v_(ops_of(ops, kv.v.dtype)),
         latent_(kv.v.data == nullptr),
         k_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
         v_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
         columns_(scratch.take<float>(max_dim * tile_tokens)) {}
 
-  const DtypeOps<Isa>& k() const { return k_; }
-  const DtypeOps<Isa>& v() const { return v_; }
+  const DtypeOps& k() const { return k_; }
+  const DtypeOps& v() const { return v_; }
   bool latent() const { return latent_; }
 
   // Makes the tile at `position` tile number i of the step. Only tokens of `present` can be read.
@@ -43,10 +43,10 @@ class TileReader {
   }
 
   const unsigned char* keys(uint32_t i, uint32_t head) {
-    return tile(i, kv_.k, head, k_.pack_k, k_tiles_);
+    return tile(i, kv_.k, head, k_.stored->pack_k, k_tiles_);
   }
   const unsigned char* values(uint32_t i, uint32_t head) {
-    return tile(i, kv_.v, head, v_.pack_v, v_tiles_);
+    return tile(i, kv_.v, head, v_.stored->pack_v, v_tiles_);
   }
 
   // Returns addresses to prefetch. For plain rows there is nothing to prefetch, so they are
@@ -63,10 +63,10 @@ class TileReader {
   void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride,
                      size_t panel_stride) {
     if (!latent_) {
-      v_.unpack_v(values(i, head), kv_.v.dim, to, token_stride, panel_stride);
+      v_.stored->unpack_v(values(i, head), kv_.v.dim, to, token_stride, panel_stride);
       return;
     }
-    k_.unpack_k(keys(i, head), kv_.k.dim, columns_);
+    k_.stored->unpack_k(keys(i, head), kv_.k.dim, columns_);
     for (uint32_t d = 0; d < kv_.v.dim; d += tile_tokens, to += panel_stride)
       transpose_floats(columns_ + d * tile_tokens, to, token_stride);
   }
@@ -109,8 +109,8 @@ class TileReader {
   }
 
   const KvView& kv_;
-  const DtypeOps<Isa>& k_;
-  const DtypeOps<Isa>& v_;
+  const DtypeOps& k_;
+  const DtypeOps& v_;
   const bool latent_;
   unsigned char* const k_tiles_;  // tiles that were packed from plain rows
   unsigned char* const v_tiles_;

@@ -10,10 +10,10 @@ namespace pkv::kernels {
 template <class Isa>
 class WeighBlocks {
  public:
-  WeighBlocks(const WeighTask& task, Scratch& scratch)
+  WeighBlocks(const WeighTask& task, const SetOps& ops, Scratch& scratch)
       : task_(task),
         rows_(task.attend.queries * task.attend.heads_per_kv_head),
-        tiles_(task.attend.kv, scratch),
+        tiles_(task.attend.kv, ops, scratch),
         query_bytes_(tiles_.k().query_bytes(task.attend.kv.k.dim)),
         queries_(scratch.take<unsigned char>(query_bytes_ * (rows_ + most_rows))),
         seen_(scratch.take<TokenMask>(task.attend.queries)) {}
@@ -41,7 +41,7 @@ class WeighBlocks {
   }
 
   void weigh_tile(uint64_t tile) {
-    const DtypeOps<Isa>& k = tiles_.k();
+    const DtypeOps& k = tiles_.k();
     const unsigned char* const keys = tiles_.keys(0, task_.attend.head_begin);
     const uint32_t dim = task_.attend.kv.k.dim;
     alignas(64) ScoreRow scores[most_rows];
@@ -97,15 +97,15 @@ class WeighBlocks {
 };
 
 template <class Isa>
-void weigh_blocks(const WeighTask& task) {
+void weigh_blocks(const WeighTask& task, const SetOps& ops) {
   Scratch scratch(task.attend.scratch);
-  WeighBlocks<Isa>(task, scratch).run();
+  WeighBlocks<Isa>(task, ops, scratch).run();
 }
 
 template <class Isa>
-size_t weigh_scratch_bytes(const WeighTask& task) {
+size_t weigh_scratch_bytes(const WeighTask& task, const SetOps& ops) {
   Scratch scratch(nullptr);
-  WeighBlocks<Isa>(task, scratch);
+  WeighBlocks<Isa>(task, ops, scratch);
   return scratch.used();
 }
 

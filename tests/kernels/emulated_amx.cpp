@@ -103,10 +103,14 @@ thread_local bool EmulatedUnit::in_use = false;
 
 using EmulatedAmx = Avx512Base<EmulatedAmxArch>;
 
+constexpr SetOps ops = {{avx512_ops, avx512_ops + 1, avx512_ops + 2, avx512_ops + 3, avx512_ops + 4,
+                         avx512_ops + 5, avx512_ops + 6},
+                        nullptr};
+
 }  // namespace
 
 extern const Table emulated_amx_table;
 constexpr Table emulated_amx_table =
-    make_unit_table<EmulatedAmx, EmulatedUnit>(PKV_ISA_AVX512_BF16);
+    make_unit_table<EmulatedAmx, EmulatedUnit, ops>(PKV_ISA_AVX512_BF16);
 
 }  // namespace pkv::kernels

@@ -2,7 +2,7 @@
 // instructions of AVX512_VBMI in C++.
 #include "emulated_dot_product.h"
 #include "kernels/isa/avx512_bf16.hpp"
-#include "kernels/make_table.hpp"
+#include "kernels/isa/avx512_shared.hpp"
 
 namespace pkv::kernels {
 namespace {
@@ -40,9 +40,15 @@ struct EmulatedBytes {
 using Emulated =
     Avx512DotBf16<WithByteLookUp<Avx512Base<EmulatedArch>, EmulatedBytes>, EmulatedDotProduct>;
 
+constexpr SetOps ops = {
+    {avx512_ops, avx512_ops + 1, &dtype_ops<Emulated, PKV_BF16>, avx512_ops + 3, avx512_ops + 4,
+     &dtype_ops<Emulated, PKV_FP8_E4M3>, &dtype_ops<Emulated, PKV_FP8_E5M2>},
+    Emulated::lead_in_order};
+
 }  // namespace
 
 extern const Table emulated_bf16_table;
-constexpr Table emulated_bf16_table = make_table<Emulated>(PKV_ISA_AVX512_BF16);
+constexpr Table emulated_bf16_table =
+    make_table<Emulated, avx512_drivers, ops>(PKV_ISA_AVX512_BF16);
 
 }  // namespace pkv::kernels

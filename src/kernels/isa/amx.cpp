@@ -2,7 +2,6 @@
 #include <stdint.h>
 
 #include "kernels/instruction_sets.h"
-#include "kernels/isa/avx512_vnni.hpp"
 #include "kernels/isa/bf16_instructions.hpp"
 #include "kernels/isa/byte_instructions.hpp"
 #include "kernels/isa/byte_look_up.hpp"
@@ -87,10 +86,14 @@ struct Amx {
 
 // The bf16 dot product of AVX-512 is not used, because CPUs with AMX do half as many products with
 // it as with fp32 multiply-adds.
-using Isa = WithByteLookUp<WithVnni<Avx512Base<AmxArch>>, ByteInstructions>;
+using Isa = WithByteLookUp<Avx512Base<AmxArch>, ByteInstructions>;
+
+constexpr SetOps ops = {{avx512_ops, avx512_ops + 1, avx512_ops + 2, vnni_ops, vnni_ops + 1,
+                         &dtype_ops<Isa, PKV_FP8_E4M3>, &dtype_ops<Isa, PKV_FP8_E5M2>},
+                        nullptr};
 
 }  // namespace
 
-constexpr Table amx_table = make_unit_table<Isa, Amx>(PKV_ISA_AMX);
+constexpr Table amx_table = make_unit_table<Isa, Amx, ops>(PKV_ISA_AMX);
 
 }  // namespace pkv::kernels

@@ -2,6 +2,7 @@
 #include "kernels/isa/avx512.hpp"
 
 #include "kernels/instruction_sets.h"
+#include "kernels/isa/avx512_shared.hpp"
 #include "kernels/make_table.hpp"
 
 namespace pkv::kernels {
@@ -21,6 +22,16 @@ namespace pkv::kernels {
 namespace {
 using Avx512 = Avx512Base<Avx512Arch>;
 }
+
+constexpr Drivers avx512_drivers = make_drivers<Avx512>();
+constexpr StoredOps avx512_stored[] = {
+    stored_ops<Avx512, PKV_F32>,     stored_ops<Avx512, PKV_F16>,  stored_ops<Avx512, PKV_BF16>,
+    stored_ops<Avx512, PKV_INT8>,    stored_ops<Avx512, PKV_INT4>, stored_ops<Avx512, PKV_FP8_E4M3>,
+    stored_ops<Avx512, PKV_FP8_E5M2>};
+constexpr DtypeOps avx512_ops[] = {dtype_ops<Avx512, PKV_F32>,     dtype_ops<Avx512, PKV_F16>,
+                                   dtype_ops<Avx512, PKV_BF16>,    dtype_ops<Avx512, PKV_INT8>,
+                                   dtype_ops<Avx512, PKV_INT4>,    dtype_ops<Avx512, PKV_FP8_E4M3>,
+                                   dtype_ops<Avx512, PKV_FP8_E5M2>};
 
 constexpr Table avx512_table = make_table<Avx512>(PKV_ISA_AVX512);
 

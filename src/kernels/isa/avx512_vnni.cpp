@@ -2,7 +2,7 @@
 #include "kernels/isa/avx512_vnni.hpp"
 
 #include "kernels/instruction_sets.h"
-#include "kernels/make_table.hpp"
+#include "kernels/isa/avx512_shared.hpp"
 
 namespace pkv::kernels {
 namespace {
@@ -21,8 +21,17 @@ namespace pkv::kernels {
 
 namespace {
 using Avx512Vnni = WithVnni<Avx512Base<Avx512VnniArch>>;
-}
 
-constexpr Table avx512_vnni_table = make_table<Avx512Vnni>(PKV_ISA_AVX512_VNNI);
+constexpr SetOps ops = {{avx512_ops, avx512_ops + 1, avx512_ops + 2, vnni_ops, vnni_ops + 1,
+                         avx512_ops + 5, avx512_ops + 6},
+                        nullptr};
+}  // namespace
+
+constexpr StoredOps vnni_stored[] = {stored_ops<Avx512Vnni, PKV_INT8>,
+                                     stored_ops<Avx512Vnni, PKV_INT4>};
+constexpr DtypeOps vnni_ops[] = {dtype_ops<Avx512Vnni, PKV_INT8>, dtype_ops<Avx512Vnni, PKV_INT4>};
+
+constexpr Table avx512_vnni_table =
+    make_table<Avx512Vnni, avx512_drivers, ops>(PKV_ISA_AVX512_VNNI);
 
 }  // namespace pkv::kernels

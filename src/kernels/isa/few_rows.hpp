@@ -15,7 +15,6 @@ namespace pkv::kernels {
 template <class Base, class MatrixUnit>
 struct WithUnit : Base {
   using Unit = MatrixUnit;
-  static constexpr pkv_dtype only_dtype = PKV_BF16;
   static constexpr unsigned rows_at_once = 8;
   static constexpr unsigned prefetch_distance = 3072;
 };
@@ -202,5 +201,10 @@ class AttendFewRows : AttendDirect<WithUnit<Isa, Unit>> {
     AttendDirect<WithUnit<Isa, Unit>>::run();
   }
 };
+
+// K and V of these rows have one dtype.
+template <class Isa, class Unit, class Few = WithUnit<Isa, Unit>>
+constexpr SetOps few_rows_ops = {
+    {nullptr, nullptr, &dtype_ops<Few, PKV_BF16>, nullptr, nullptr, nullptr, nullptr}, nullptr};
 
 }  // namespace pkv::kernels

@@ -5,8 +5,11 @@
 // outputs and the queries of a block fit into the L1 cache.
 #pragma once
 
+#include "kernels/drivers.hpp"
+#include "kernels/isa/avx512_shared.hpp"
 #include "kernels/isa/few_rows.hpp"
-#include "kernels/make_table.hpp"
+#include "kernels/matmul.hpp"
+#include "kernels/seen_rows.hpp"
 #include "kernels/tiles_ahead.hpp"
 
 namespace pkv::kernels {
@@ -14,7 +17,7 @@ namespace pkv::kernels {
 template <class Isa, class Unit>
 class AttendMatrixUnit {
  public:
-  AttendMatrixUnit(const AttendTask& task, Scratch& scratch)
+  AttendMatrixUnit(const AttendTask& task, const SetOps& ops, Scratch& scratch)
       : task_(task),
         rows_(task.queries * task.heads_per_kv_head),
         key_dim_(task.kv.k.dim),
@@ -27,7 +30,7 @@ class AttendMatrixUnit {
         rounded_keys_(task.results == PKV_F16 && task.kv.k.dtype == PKV_F16),
         rounded_values_(task.results == PKV_F16 && task.kv.v.dtype == PKV_F16),
         step_(step_of(key_parts_ * padded_dim_ + value_parts_ * value_dim_)),
-        tiles_(task.kv, scratch),
+        tiles_(task.kv, ops, scratch),
         q_(scratch.take<unsigned char>(q_part() * max_parts)),
         k_(scratch.take<unsigned char>(k_part() * key_parts_)),
         v_(scratch.take<unsigned char>(v_part() * value_parts_)),
@@ -182,7 +185,7 @@ class AttendMatrixUnit {
     if (task_.kv.k.dtype == PKV_INT8) {
       put_integer_keys(present, to, k_scales_ + tile * tile_tokens);
     } else if (task_.kv.k.dtype != PKV_BF16) {
-      if (present != 0) tiles_.k().unpack_k(tiles_.keys(0, head_), key_dim_, floats_);
+      if (present != 0) tiles_.k().stored->unpack_k(tiles_.keys(0, head_), key_dim_, floats_);
       cut_keys(static_cast<__mmask16>(present), to);
     } else if (present == all_tokens && key_dim_ == padded_dim_) {
       // Rows of the plain layout are packed into memory that the next tile uses again.
@@ -525,7 +528,7 @@ class AttendMatrixUnit {
     const TokenMask present = seen_.present(tile);
     if (present == 0) return _mm512_setzero_ps();
     tiles_.put(0, seen_.position_of(tile), present);
-    tiles_.k().unpack_k(tiles_.keys(0, head_), key_dim_, floats_);
+    tiles_.k().stored->unpack_k(tiles_.keys(0, head_), key_dim_, floats_);
     const float* const keys[2] = {floats_, floats_};
     const size_t first = size_t{head_ - task_.head_begin} * rows_;
     alignas(64) ScoreRow scores;
@@ -598,36 +601,40 @@ class AttendMatrixUnit {
   float* sum_ = nullptr;
 };
 
-// Calls use() with the kernel that takes a task.
-template <class Isa, class Unit, class Use>
-void with_kernel(const AttendTask& task, Scratch& scratch, const Use& use) {
-  const uint64_t rows = uint64_t{task.queries} * task.heads_per_kv_head;
-  if (rows >= min_matmul_rows)
-    use(AttendMatrixUnit<Isa, Unit>(task, scratch));
-  else if (multiplies_few_rows(task))
-    use(AttendFewRows<Isa, Unit>(task, scratch));
-  else
-    use(AttendDirect<Isa>(task, scratch));
+static inline bool takes_matrices(const AttendTask& task) {
+  return uint64_t{task.queries} * task.heads_per_kv_head >= min_matmul_rows;
 }
 
 template <class Isa, class Unit>
-void attend_by_unit(const AttendTask& task) {
+void attend_by_unit(const AttendTask& task, const SetOps& ops) {
   Scratch scratch(task.scratch);
-  with_kernel<Isa, Unit>(task, scratch, [](auto&& kernel) { kernel.run(); });
+  if (takes_matrices(task))
+    AttendMatrixUnit<Isa, Unit>(task, ops, scratch).run();
+  else if (multiplies_few_rows(task))
+    AttendFewRows<Isa, Unit>(task, few_rows_ops<Isa, Unit>, scratch).run();
+  else
+    avx512_drivers.attend(task, ops);
 }
 
 template <class Isa, class Unit>
-size_t unit_scratch_bytes(const AttendTask& task) {
+size_t unit_scratch_bytes(const AttendTask& task, const SetOps& ops) {
   Scratch scratch(nullptr);
-  with_kernel<Isa, Unit>(task, scratch, [](auto&&) {});
+  if (takes_matrices(task))
+    AttendMatrixUnit<Isa, Unit>(task, ops, scratch);
+  else if (multiplies_few_rows(task))
+    AttendFewRows<Isa, Unit>(task, few_rows_ops<Isa, Unit>, scratch);
+  else
+    return avx512_drivers.attend_scratch_bytes(task, ops);
   return scratch.used();
 }
 
-template <class Isa, class Unit>
+template <class Isa, class Unit, const SetOps& ops>
 constexpr Table make_unit_table(pkv_isa isa) {
-  Table table = make_table<Isa>(isa);
-  table.attend = attend_by_unit<Isa, Unit>;
-  table.attend_scratch_bytes = unit_scratch_bytes<Isa, Unit>;
+  Table table = make_table<Isa, avx512_drivers, ops>(isa);
+  table.attend = [](const AttendTask& task) { attend_by_unit<Isa, Unit>(task, ops); };
+  table.attend_scratch_bytes = [](const AttendTask& task) {
+    return unit_scratch_bytes<Isa, Unit>(task, ops);
+  };
   return table;
 }
 
