@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <map>
 #include <random>
 
 #include "engine/prefix/learned_policy.h"
@@ -62,6 +63,49 @@ TEST(ReturnTimes, ASampleIsEnough) {
     times.learn(now);
   }
   EXPECT_GT(times.worth(0, 1000), 10 * times.worth(1, 1000));
+}
+
+// Each cache has other hashes, so each watches other blocks. Every other text of 16 blocks returns,
+// after 100 to 300 others.
+TEST(ReturnTimes, LearnAboutTheSameFromAnySample) {
+  constexpr uint64_t capacity = 20000;
+  float lowest = 1, highest = 0;
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    ReturnTimes times(capacity, memory());
+    std::mt19937_64 traffic(5), hashes(6 + seed);
+    std::multimap<size_t, std::array<BlockHash, 16>> returning;
+    uint64_t now = 0;
+    for (size_t i = 0; i < 6000; i++) {
+      std::array<BlockHash, 16> text;
+      const bool known = !returning.empty() && returning.begin()->first <= i;
+      if (known)
+        text = returning.extract(returning.begin()).mapped();
+      else
+        for (BlockHash& block : text) block = {hashes()};
+      if (!known && traffic() % 2 == 0) returning.emplace(i + 100 + traffic() % 200, text);
+      times.used(text, known, now);
+      times.learn(now += text.size());
+    }
+    lowest = std::min(lowest, times.worth(0, 500));
+    highest = std::max(highest, times.worth(0, 500));
+  }
+  EXPECT_LT(highest, 1.01F * lowest);
+}
+
+// Ten texts are a small part of what a cache of 40,000 blocks will see, although they have 1,000
+// blocks: they do not disprove that blocks that were used often return more often.
+TEST(ReturnTimes, AFewLongTextsProveLittle) {
+  constexpr uint8_t once = ReturnTimes::fresh_classes, often = 4 * ReturnTimes::fresh_classes;
+  ReturnTimes times(40000, memory());
+  std::mt19937_64 random(7);
+  std::vector<BlockHash> returning(500), gone(500);
+  for (BlockHash& block : returning) block = {random()};
+  for (BlockHash& block : gone) block = {random()};
+  times.used(returning, once, 0);
+  times.used(gone, often, 0);
+  times.used(returning, once, 2000);
+  times.learn(40000);
+  EXPECT_GT(times.worth(often, 1500), times.worth(once, 1500));
 }
 
 TEST(Ghosts, RememberOnceAndForgetTheOldest) {

@@ -76,7 +76,7 @@ TEST_P(Trace, WithoutALimitEveryPrefixIsFound) {
 // Figures have two decimals.
 constexpr double rounding = 0.005;
 // Points by which the hits of the default vary, because each cache watches another sample.
-constexpr double by_sample = 0.4;
+constexpr double by_sample = 0.3;
 
 TEST_P(Trace, TheDefaultKeepsMoreThanRecencyAndFrequency) {
   struct Known {

@@ -18,14 +18,17 @@ constexpr double interval_capacities = 0.25;  // from one learning to the next
 // In blocks: a small cache does not learn more often, and does not forget faster.
 constexpr double min_interval = 1024;
 constexpr double min_memory = 1024;
-constexpr size_t watched_ways = 8, watched_count = 8192;
+// The table has room for twice the blocks that sessions release within the horizon, up to a limit.
+// Its size is a power of two.
+constexpr size_t watched_ways = 8, watched_per_block = 64, max_watched = 32768;
 
 // What is assumed before anything is seen. A kind returns as all kinds do together, times a factor
-// that grows with how often its blocks were used; this counts as much as `prior` blocks that were
-// seen. Of all blocks, a tenth returns in each half octave of age (Lindy's law), which counts as
-// much as `lindy_weight` blocks.
-constexpr double prior = 200;
-constexpr double lindy_weight = 100, lindy = 0.1;
+// that grows with how often its blocks were used. Of all blocks, a tenth returns in each half
+// octave of age (Lindy's law). Each of these counts as much as those blocks that are watched of
+// what sessions release in a part of a capacity. A fixed number of blocks would not do: it can
+// be hundreds of texts or a part of one, and the blocks of a text return together.
+constexpr double assumed_capacities = 0.15, min_assumed = 200;
+constexpr double lindy = 0.1;
 
 // Blocks that were used once return half as often as the average, and each doubling of their uses
 // doubles that. Nothing is assumed about kinds of hints, since they can be unlike all others.
@@ -39,7 +42,7 @@ double assumed_factor(size_t kind) {
 
 ReturnTimes::ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory)
     : capacity_(static_cast<double>(capacity)),
-      watched_(watched_count, &memory),
+      watched_(std::min(max_watched, std::bit_ceil(capacity) * watched_per_block), &memory),
       returned_(kinds, &memory),
       ended_(kinds, &memory),
       at_risk_(kinds, &memory),
@@ -48,6 +51,11 @@ ReturnTimes::ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory)
 }
 
 double ReturnTimes::horizon() const { return horizon_capacities * capacity_; }
+
+double ReturnTimes::assumed() const {
+  const double watched = 1 / (1 + static_cast<double>(sampled_));  // of all blocks
+  return std::max(min_assumed, assumed_capacities * capacity_ * watched);
+}
 
 size_t ReturnTimes::bucket(uint64_t age) {
   if (age < 2) return 0;
@@ -64,7 +72,7 @@ double ReturnTimes::begin(size_t bucket) {
 void ReturnTimes::used(std::span<const BlockHash> hashes, uint8_t kind, uint64_t now) noexcept {
   for (const BlockHash& hash : hashes)
     if ((hash.own & sampled_) == 0) watch(hash.own, kind, now);
-  if (early_ > static_cast<double>(watched_count) / 8) widen(now);
+  if (early_ > static_cast<double>(watched_.size()) / 8) widen(now);
 }
 
 void ReturnTimes::ended(const Watched& watched, bool returned, uint64_t now) noexcept {
@@ -98,7 +106,9 @@ void ReturnTimes::watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept {
 }
 
 // Returns the first place of the set of watches that a hash belongs to.
-size_t ReturnTimes::set_of(uint64_t hash) { return (hash >> 32) * watched_ways % watched_count; }
+size_t ReturnTimes::set_of(uint64_t hash) const {
+  return (hash >> 32) * watched_ways & (watched_.size() - 1);
+}
 
 void ReturnTimes::validate(uint64_t now) const {
   for (size_t i = 0; i < watched_.size(); i++) {
@@ -149,7 +159,7 @@ void ReturnTimes::relearn(uint64_t now) noexcept {
   count_at_risk(now);
   std::array<double, ages> usual;  // the probability to return at an age, over all kinds
   for (size_t age = 0; age < ages; age++) {
-    double returned = lindy_weight * lindy, at_risk = lindy_weight;
+    double returned = assumed() * lindy, at_risk = assumed();
     for (size_t kind = 0; kind < kinds; kind++) {
       returned += returned_[kind][age];
       at_risk += at_risk_[kind][age];
@@ -167,6 +177,7 @@ void ReturnTimes::relearn(uint64_t now) noexcept {
 // times to hold it. To find it for all ages at once, runs of ages are joined from the last age back
 // to the first, for as long as the later run is worth more.
 void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) noexcept {
+  const double prior = assumed();
   double seen = prior * assumed_factor(kind), expected = prior;
   for (size_t age = 0; age < ages; age++) {
     seen += returned_[kind][age];
@@ -179,9 +190,9 @@ void ReturnTimes::set_worth(size_t kind, const std::array<double, ages>& usual) 
   std::array<Ages, ages> runs;
   size_t count = 0;
   for (size_t age = ages; age-- > 0;) {
-    const double assumed = std::min(1.0, usual[age] * seen / expected);
+    const double usually = std::min(1.0, usual[age] * seen / expected);
     const double returns =
-        std::min(0.999, (returned_[kind][age] + prior * assumed) / (at_risk_[kind][age] + prior));
+        std::min(0.999, (returned_[kind][age] + prior * usually) / (at_risk_[kind][age] + prior));
     Ages run{returns, std::max(1.0, begin(age + 1) - begin(age)) * (1 - returns / 2), 1 - returns};
     while (count > 0 && runs[count - 1].hits * run.time > run.hits * runs[count - 1].time) {
       const Ages& later = runs[--count];

@@ -57,7 +57,7 @@ class ReturnTimes {
   };
   static constexpr uint8_t nothing = 255;
 
-  static size_t set_of(uint64_t hash);
+  size_t set_of(uint64_t hash) const;
   static size_t bucket(uint64_t age);
   static double begin(size_t bucket);
   void watch(uint64_t hash, uint8_t kind, uint64_t now) noexcept;
@@ -67,6 +67,7 @@ class ReturnTimes {
   void set_worth(size_t kind, const std::array<double, ages>& usual) noexcept;
   void relearn(uint64_t now) noexcept;
   double horizon() const;
+  double assumed() const;  // as how many watches the assumptions count
 
   const double capacity_;
   std::pmr::vector<Watched> watched_;  // by hash, in sets
