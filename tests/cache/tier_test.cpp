@@ -308,6 +308,32 @@ TEST_F(TierTest, AMatchThatWaits) {
   check_found(whole + text(2, 9), 64);
 }
 
+// A request that cannot have its blocks tries in each step, and the store is not asked each time.
+TEST_F(TierTest, TheStoreIsAskedOnceTheBlocksAreThere) {
+  config_.wait_ms = long_time;
+  for (const uint32_t window : {0u, 32u}) {
+    make(10, window);
+    const Text whole = text(1, 96);
+    store_away(whole);
+    const Session session = open(cache_);
+    uint64_t found = 0, total = 0;
+    for (const bool resumes : {false, true}) {
+      const auto call = [&] {
+        return resumes ? pkv_session_resume(session, &found, &total)
+                       : pkv_session_admit(session, 96, whole.data(), 7 * 16, &found);
+      };
+      Session other = open(cache_, 6 * 16);
+      const uint64_t asked = stats().asked_items;
+      for (int step = 0; step < 5; step++) REFUSED(PKV_OUT_OF_BLOCKS, call());
+      EXPECT_EQ(asked, stats().asked_items) << window << ", resumes: " << resumes;
+      other.close();
+      EXPECT_EQ(96u, (CHECK(call()), found));
+      CHECK(pkv_session_suspend(session));
+      flush(), clear();
+    }
+  }
+}
+
 TEST_F(TierTest, AWindowGroupGetsItsLastWindow) {
   make(32, 32);
   const Text whole = text(1, 160);

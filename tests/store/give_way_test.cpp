@@ -25,6 +25,7 @@ class ScriptedStore : public pkv::Store {
     if (!choose(holders).empty()) held_.reset();
     return taken;
   }
+  bool waits() const noexcept override { return false; }
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
   bool share(pkv::Content) noexcept override { return false; }
   bool prefetch(std::string_view, pkv::prefix::Tokens, uint8_t, uint64_t) override { return false; }

@@ -130,6 +130,21 @@ void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32
   if (cache.pages() != nullptr) check_pages_possible(cache, counts, watermark, who);
 }
 
+bool can_have(const Cache& cache, const prefix::Lack& lack, std::vector<prefix::Holder> holders) {
+  const auto enough = [&] {
+    return cache.prefix()->price(cache.pages(), lack, holders).missing == 0;
+  };
+  if (enough()) return true;
+  if (cache.store() == nullptr) return false;
+  bool found = false;
+  cache.store()->give_way([&](std::span<const prefix::Holder> of_store) {
+    holders.insert(holders.end(), of_store.begin(), of_store.end());
+    found = enough();
+    return std::vector<size_t>{};
+  });
+  return found;
+}
+
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                          const char* who, const Own& own, Purpose purpose, const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {

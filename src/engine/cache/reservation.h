@@ -25,6 +25,11 @@ void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, 
 void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                     const char* who);
 
+// Returns whether a call that lacks blocks can have them once these holders, those of the store and
+// pins have given up theirs. Changes nothing. The cache has a prefix index. Throws bad_alloc.
+bool can_have(const Cache& cache, const prefix::Lack& lack,
+              std::vector<prefix::Holder> holders = {});
+
 class Reservation {
  public:
   // What the sessions of a call can do without.

@@ -38,6 +38,8 @@ class Store {
   // choose() throws.
   using Choose = std::function<std::vector<size_t>(std::span<const prefix::Holder> holders)>;
   virtual uint64_t give_way(const Choose& choose) = 0;
+  // Returns whether fetch() may wait for blocks.
+  virtual bool waits() const noexcept = 0;
   // Reads the blocks of a text that the index lacks, for a session that is about to match, and
   // waits for them as long as the store's config says. Throws bad_alloc.
   virtual void fetch(std::string_view salt, prefix::Tokens text) = 0;

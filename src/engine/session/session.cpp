@@ -183,7 +183,8 @@ void Session::resume() {
 void Session::take_back() {
   const prefix::Tokens remembered(remembered_tokens_);
   const size_t known = prefix::known_prefix_length(remembered);
-  const uint64_t matched = take_prefix(remembered.first(known));
+  const uint64_t matched =
+      take_prefix(remembered.first(known), remembered.size(), cache().config().watermark);
   std::vector<uint64_t> totals;
   for (const auto& group : cache().groups()) {
     const uint64_t window = group->shape.window;
@@ -299,7 +300,7 @@ void Session::check_empty(prefix::Tokens text, const char* who) const {
 
 uint64_t Session::match_prefix(prefix::Tokens text) {
   check_empty(text, "match_prefix");
-  const uint64_t matched = take_prefix(text);
+  const uint64_t matched = take_prefix(text, 0, 0);
   cache().counters().tokens += matched;
   content_.hold().count_match(text.size(), matched);
   return matched;
@@ -309,7 +310,7 @@ uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
   check_empty(text, "admit");
   uint64_t matched = 0;
   try {
-    matched = take_prefix(text);
+    matched = take_prefix(text, std::max<uint64_t>(total_tokens, 1), watermark());
     const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
     reserve_blocks(totals, watermark(), true, "admit");
   } catch (...) {
@@ -321,16 +322,45 @@ uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
   return matched;
 }
 
-// Takes over what the prefix index has of a text. The session is empty and the text has no
-// PKV_NO_TOKEN. The caller counts the tokens in the cache's statistics. Throws TOO_LARGE,
-// LIMIT_REACHED, bad_alloc; then the session is still empty.
-uint64_t Session::take_prefix(prefix::Tokens text) {
+// Takes over what the prefix index has of a text, after the store was asked for the rest. If the
+// caller reserves blocks for `reserved` tokens then, and cannot have them, the store is not asked:
+// a request may have to wait for many steps, and try in each. The session is empty and the text has
+// no PKV_NO_TOKEN. The caller counts the tokens in the cache's statistics. Throws TOO_LARGE,
+// LIMIT_REACHED, bad_alloc; then the caller must call put_back() if it reserves.
+uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark) {
   if (!content_.hold()) return 0;
-  if (cache().store() != nullptr) cache().store()->fetch(content_.hold().salt(), text);
   reserve_ids(text.size());
-  const uint64_t matched = cache().prefix()->match(content_.hold(), text, content_.tables());
-  append(content_.tokens(), text.first(matched));
-  return matched;
+  const auto match = [&] {
+    const uint64_t matched = cache().prefix()->match(content_.hold(), text, content_.tables());
+    append(content_.tokens(), text.first(matched));
+    return matched;
+  };
+  Store* const store = cache().store();
+  if (store == nullptr || !store->waits()) return match();
+  if (reserved > 0) {
+    const uint64_t matched = match(), block_size = cache().config().block_size;
+    if (matched / block_size == text.size() / block_size || !can_reserve(reserved, watermark))
+      return matched;
+    put_back();
+  }
+  store->fetch(content_.hold().salt(), text);
+  return match();
+}
+
+// Returns whether the groups that need every block can have those for `total_tokens` in all. What
+// the store has does not change that: its blocks take as much room as computed ones.
+bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark) const {
+  std::vector<uint64_t> counts(content_.groups());
+  prefix::OwnBlocks own;
+  for (size_t g = 0; g < counts.size(); g++) {
+    const memory::BlockTable& table = content_.table(g);
+    if (table.group().sparse()) continue;
+    const memory::StepNeed need = table.reserve_need(length(), std::max(total_tokens, length()));
+    counts[g] = need.blocks();
+    if (need.beside > 0 && memory::is_block(need.tail))
+      own.tails.push_back({g, memory::block_id(need.tail), 1, PKV_NO_BLOCK});
+  }
+  return can_have(cache(), {counts, watermark, own, true});
 }
 
 // Puts the full blocks with known ids that are not in the prefix index yet into it. If `wait` is

@@ -147,7 +147,8 @@ class Session {
   void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
   void write_to_store() noexcept;
-  uint64_t take_prefix(prefix::Tokens text);
+  uint64_t take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark);
+  bool can_reserve(uint64_t total_tokens, uint32_t watermark) const;
 
   Content content_;
   NumberVector<int32_t> remembered_tokens_;

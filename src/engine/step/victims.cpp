@@ -238,8 +238,7 @@ class Plan {
 
   // Returns whether the step fits if the store and pins give up theirs, too.
   bool fits_with_all() const {
-    prefix::Index* const index = cache_.prefix();
-    if (index == nullptr) return false;
+    if (cache_.prefix() == nullptr) return false;
     prefix::OwnBlocks own;
     own.tails = needs_.tails();
     for (size_t i = 0; i < new_tokens_.size(); i++)
@@ -247,18 +246,7 @@ class Plan {
     std::vector<prefix::Holder> holders;
     for (const size_t victim : victims_)
       holders.push_back({sessions_[victim]->content().holding()});
-    bool enough = false;
-    const auto look = [&](std::span<const prefix::Holder> of_store) {
-      holders.insert(holders.end(), of_store.begin(), of_store.end());
-      const prefix::Lack lack{needs_.blocks(), needs_.watermark(), own, true};
-      enough = index->price(cache_.pages(), lack, holders).missing == 0;
-      return std::vector<size_t>{};
-    };
-    if (cache_.store() != nullptr)
-      cache_.store()->give_way(look);
-    else if (index->has_pins())
-      look({});
-    return enough;
+    return can_have(cache_, {needs_.blocks(), needs_.watermark(), own, true}, std::move(holders));
   }
 
   // Suspends candidates, the last one first, until the step fits or only one is left.

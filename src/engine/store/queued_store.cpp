@@ -65,8 +65,7 @@ void QueuedStore::log_dropped() noexcept {
 
 void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {
   const Cache& cache = format_.cache();
-  if (max_wait_.count() == 0 || reads_pause() ||
-      cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
+  if (!waits() || cache.prefix()->cached(salt, text) == text.size() / cache.config().block_size)
     return;
   try {
     reader_.prefetch(salt, text, prefix::normal_retention, 0);

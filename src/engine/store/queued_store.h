@@ -34,6 +34,7 @@ class QueuedStore final : public Store {
   bool reads_pause() const noexcept override { return store_.reading().pauses(); }
   bool writes_pause() const noexcept override { return store_.writing().pauses(); }
   uint64_t give_way(const Choose& choose) override;
+  bool waits() const noexcept override { return max_wait_.count() > 0 && !reads_pause(); }
   void fetch(std::string_view salt, prefix::Tokens text) override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;
 
