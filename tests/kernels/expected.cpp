@@ -8,10 +8,7 @@ namespace pkv::kernels::test {
 
 namespace {
 
-// Half a unit in the last place, relative, and half of the smallest denormal.
-double unit_roundoff(pkv_dtype dtype) {
-  return dtype == PKV_F32 ? 0x1p-24 : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8;
-}
+// Half of the smallest denormal.
 double min_roundoff(pkv_dtype dtype) { return dtype == PKV_F16 ? 0x1p-25 : 0x1p-134; }
 
 }  // namespace

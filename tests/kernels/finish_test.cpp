@@ -13,15 +13,10 @@
 namespace pkv::kernels::test {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr double u = 0x1p-24;
-const float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float float_infinity = std::numeric_limits<float>::infinity();
+const float float_nan = std::numeric_limits<float>::quiet_NaN();
 
 class Finish : public testing::TestWithParam<NamedTable> {};
-
-double unit_roundoff(pkv_dtype dtype) {
-  return dtype == PKV_F32 ? u : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8;
-}
 
 TEST_P(Finish, PreparesQueries) {
   Random random(51);
@@ -70,7 +65,7 @@ struct RandomPart {
       : head_rows(rows + pick(random, 0, 2)) {
     for (uint64_t row = 0; row < heads * head_rows; row++) {
       const bool empty = pick(random, 0, 3) == 0;
-      max.push_back(empty ? -infinity : 20 * real(random));
+      max.push_back(empty ? -float_infinity : 20 * real(random));
       sum.push_back(empty ? 0 : 1 + 30 * std::fabs(real(random)));
       for (uint32_t d = 0; d < dim; d++) out.push_back(empty ? 0 : sum.back() * real(random));
     }
@@ -213,20 +208,20 @@ struct MergeCase {
       lse.emplace_back();
       for (uint64_t row = 0; row < rows * heads; row++) {
         const bool empty = pick(random, 0, 3) == 0;
-        lse.back().push_back(empty ? -infinity : 20 * real(random));
+        lse.back().push_back(empty ? -float_infinity : 20 * real(random));
         for (uint32_t d = 0; d < dim && empty; d++)
           outs.back().set_bits(row / heads, static_cast<uint32_t>(row % heads), d,
-                               encode(outs.back().dtype, nan));
+                               encode(outs.back().dtype, float_nan));
       }
     }
   }
 
   // The bound is that of FinishedRow, with sums of 1.
   void expect_row(uint64_t row, uint32_t head, const Rows& merged, float merged_lse) const {
-    double largest = -infinity, magnitude = 0, sum = 0;
+    double largest = -float_infinity, magnitude = 0, sum = 0;
     for (const auto& one : lse) largest = std::max(largest, double{one[row * heads + head]});
     for (const auto& one : lse) {
-      if (one[row * heads + head] == -infinity) continue;
+      if (one[row * heads + head] == -float_infinity) continue;
       sum += std::exp(one[row * heads + head] - largest);
       magnitude = std::max(magnitude, std::fabs(double{one[row * heads + head]}));
     }
@@ -234,7 +229,7 @@ struct MergeCase {
     for (uint32_t d = 0; d < dim; d++) {
       double value = 0, absolute = 0;
       for (size_t i = 0; i < lse.size(); i++) {
-        if (lse[i][row * heads + head] == -infinity) continue;
+        if (lse[i][row * heads + head] == -float_infinity) continue;
         const double term =
             std::exp(lse[i][row * heads + head] - largest) * outs[i].value(row, head, d) / sum;
         value += term;
@@ -246,7 +241,7 @@ struct MergeCase {
       ASSERT_NEAR(merged.value(row, head, d), value, bound);
     }
     if (sum == 0)
-      ASSERT_EQ(merged_lse, -infinity);
+      ASSERT_EQ(merged_lse, -float_infinity);
     else
       ASSERT_NEAR(merged_lse, largest + std::log(sum),
                   relative + 4 * u * (std::fabs(largest) + std::fabs(merged_lse) + 1));

@@ -9,9 +9,7 @@ namespace pkv::kernels::test {
 
 namespace {
 
-constexpr double u = 0x1p-24;
 constexpr double integer_unit = (1 + 0x1p-8) * 0x1p-15, weight_unit = (1 + 0x1p-8) * 0x1p-16;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // A binary floating-point format: its stored mantissa bits, its exponent bits, and the bits of its
 // largest finite number.

@@ -4,6 +4,7 @@
 #include <pagedkv/common.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace pkv::kernels::test {
@@ -14,6 +15,15 @@ inline unsigned bits_of(pkv_dtype dtype) {
          : dtype == PKV_F16 || dtype == PKV_BF16 ? 16
          : dtype == PKV_INT4                     ? 4
                                                  : 8;
+}
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+inline const double nan = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double u = 0x1p-24;  // half a unit in the last place of fp32, relative
+
+// The same for the dtypes of a caller's rows.
+inline double unit_roundoff(pkv_dtype dtype) {
+  return dtype == PKV_F32 ? u : dtype == PKV_F16 ? 0x1p-11 : 0x1p-8;
 }
 
 // Returns the value of an element's bits, which is exact. For INT8 and INT4 it is the number that

@@ -10,9 +10,6 @@
 namespace pkv::kernels::test {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-const double nan = std::numeric_limits<double>::quiet_NaN();
-
 constexpr uint64_t length = 40;
 constexpr uint32_t kv_heads = 2, heads_per_kv_head = 3, query_heads = kv_heads * heads_per_kv_head,
                    key_dim = 32, value_dim = 48;

@@ -11,7 +11,7 @@ namespace pkv::kernels::test {
 
 namespace {
 
-constexpr uint32_t dim = 128, heads_per_kv_head = 4;
+constexpr uint32_t timed_dim = 128, timed_heads = 4;
 
 using pkv::test::name_of;
 
@@ -33,8 +33,8 @@ double seconds(const Run& run) {
 // Attention of the last queries of a sequence, by attend() alone.
 struct Timed {
   Timed(pkv_dtype dtype, uint32_t kv_heads, uint32_t queries, uint64_t length, Random& random)
-      : sequence({PKV_LAYOUT_PACKED, dtype, dtype, kv_heads, heads_per_kv_head, dim, dim, 16, true,
-                  false, length},
+      : sequence({PKV_LAYOUT_PACKED, dtype, dtype, kv_heads, timed_heads, timed_dim, timed_dim, 16,
+                  true, false, length},
                  random, 0),
         call(call_of(sequence.shape, length - queries, queries, {0, length})) {
     sequence.fill(random);
@@ -53,7 +53,8 @@ struct Timed {
       const unsigned scale_bits =
           sequence.scales(side) == 0 ? 0 : bits_of(sequence.scale_dtype(side));
       bytes += sequence.shape.kv_heads *
-               (dim * bits_of(sequence.dtype(side)) + sequence.scales(side) * scale_bits) / 8.0;
+               (timed_dim * bits_of(sequence.dtype(side)) + sequence.scales(side) * scale_bits) /
+               8.0;
     }
     return bytes;
   }
@@ -61,7 +62,7 @@ struct Timed {
   double visible_pairs() const {  // Pairs of a query head and a token that it sees.
     double tokens = 0;
     for (uint32_t i = 0; i < call.queries; i++) tokens += static_cast<double>(call.view(i).end);
-    return tokens * heads_per_kv_head * sequence.shape.kv_heads;
+    return tokens * timed_heads * sequence.shape.kv_heads;
   }
 
   Sequence sequence;
@@ -80,7 +81,7 @@ void print_times() {
       (unsigned long long)decode_tokens, decode_heads, prefill_queries,
       (unsigned long long)prefill_tokens);
   std::printf("%u query heads per KV head, dim %u, packed; GFLOP/s of what causal queries see\n",
-              heads_per_kv_head, dim);
+              timed_heads, timed_dim);
   std::printf("%-14s %-9s %16s %10s %17s\n", "isa", "dtype", "decode ns/token", "GB/s",
               "prefill GFLOP/s");
   for (const pkv_dtype dtype : stored_dtypes) {
@@ -89,7 +90,7 @@ void print_times() {
         prefill(dtype, 1, prefill_queries, prefill_tokens, random);
     for (const NamedTable& table : tables()) {
       const double token = decode.run(*table.kernels) / decode_tokens;
-      const double flops = 4.0 * dim * prefill.visible_pairs() / prefill.run(*table.kernels);
+      const double flops = 4.0 * timed_dim * prefill.visible_pairs() / prefill.run(*table.kernels);
       std::printf("%-14s %-9s %16.1f %10.2f %17.2f\n", table.name, name_of(dtype), token * 1e9,
                   decode.bytes_per_token() / token * 1e-9, flops * 1e-9);
     }
