@@ -109,10 +109,12 @@ class Pairs {
     std::replace(values.begin(), values.end(), bits(from), bits(to));
   }
 
-  // The batch stays the same until all of its calls were made.
+  // The batch ends after all calls, of which some would change a session that is in no batch.
   void run_in_batch() {
-    const Repeated repeated(calls_);
-    for (uint64_t i = 0; i < rounds_ || repeated.passes() * calls_.size() < enough_; i++) step();
+    {
+      const Repeated repeated(calls_);
+      for (uint64_t i = 0; i < rounds_ || repeated.passes() * calls_.size() < enough_; i++) step();
+    }
     const uint32_t first = 0;
     OK(pkv_batch_accept(world_.batch, 0, 1, &first));
     OK(pkv_batch_commit(world_.batch, 0, nullptr));
