@@ -2,8 +2,8 @@
 
 usage: choose.py BUILD_DIRECTORY WORD...
 
-A WORD is the name of a suite or of a test, or ALL, PLAIN and REST (the two parts of ALL: see
-`tests/run --help`), LIGHT (all but the suite heavy), or QUICK.
+A WORD is the name of a suite or of a test, or ALL, PLAIN, REST and HOSTS (the three parts of ALL:
+see `tests/run --help`), LIGHT (all but the suite heavy), or QUICK.
 Prints a line "test\tNAME" for each test, "target\tFILE" for what ninja must build, and
 "note\tSENTENCE" for the user. An unknown word is a sentence on stderr, and the exit code is 2.
 """
@@ -14,14 +14,15 @@ import pathlib
 import sys
 import textwrap
 
-WORDS = {"ALL", "PLAIN", "REST", "LIGHT", "QUICK"}
+WORDS = {"ALL", "PLAIN", "REST", "HOSTS", "LIGHT", "QUICK"}
 HEAVY = {"heavy"}
-# Only `tests/run everything` runs these: other engines, packages, and static checks of bindings.
-REST = {"hosts", "packages", "checks"}
+# The plain run leaves these out: packages, static checks of bindings, and other engines.
+REST = {"packages", "checks"}
+HOSTS = {"hosts"}
 # QUICK leaves these out: they take nearly half of the time, and find few bugs that others do not.
-NOT_QUICK = HEAVY | REST | {"bindings", "install", "redis"}
+NOT_QUICK = HEAVY | REST | HOSTS | {"bindings", "install", "redis"}
 # Suites that sanitizer builds do not have.
-NOT_SANITIZED = HEAVY | REST | {"lint", "abi", "install"}
+NOT_SANITIZED = HEAVY | REST | HOSTS | {"lint", "abi", "install"}
 
 
 def suites(test):
@@ -31,8 +32,12 @@ def suites(test):
 def matches(word, test):
     if word == "ALL":
         return True
-    if word in ("PLAIN", "REST"):
-        return bool(suites(test) & REST) == (word == "REST")
+    if word == "PLAIN":
+        return not suites(test) & (REST | HOSTS)
+    if word == "REST":
+        return bool(suites(test) & REST) and not suites(test) & HOSTS
+    if word == "HOSTS":
+        return bool(suites(test) & HOSTS)
     if word == "LIGHT":
         return not suites(test) & HEAVY
     if word == "QUICK":
