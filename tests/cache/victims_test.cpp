@@ -347,6 +347,29 @@ TEST_F(CachedTail, StaysWhereNoBlockBecomesFree) {
   EXPECT_EQ(text_.size(), cached());
 }
 
+// A step for which nobody need be suspended.
+void expect_no_victims(pkv_cache cache, const std::vector<pkv_session>& step) {
+  const std::vector<uint32_t> ones(step.size(), 1);
+  size_t count = 99;
+  CHECK(pkv_batch_choose_victims(cache, step.size(), step.data(), ones.data(), 0, nullptr, &count));
+  EXPECT_EQ(0u, count);
+  const Batch works = begin(cache, step, ones);
+}
+
+// The tail of the fork has left the window of the session that it is of.
+TEST(VictimsOfForks, CountNoCopyOfATailThatLeftAWindow) {
+  const Cache cache = create(SmallCache{.groups = {{.blocks = 5}, {.window = 20, .blocks = 4}},
+                                        .prefix = false,
+                                        .storage = PKV_STORAGE_NONE});
+  const Session longer = open(cache);
+  grow(cache, longer, 32);
+  const Session shorter = fork(longer);
+  CHECK(pkv_session_trim(shorter, 20));
+  grow(cache, longer, 16);
+  grow(cache, longer, 12);
+  expect_no_victims(cache, {longer, shorter});
+}
+
 TEST(VictimsOfForks, AreNoMoreThanTheStepNeeds) {
   const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .draft_tokens = 2};
   const SmallCache kinds[] = {
@@ -361,6 +384,17 @@ TEST(VictimsOfForks, AreNoMoreThanTheStepNeeds) {
       {.name = "states", .groups = {full, states}, .blocks = 24, .storage = PKV_STORAGE_NONE},
       {.name = "shared memory",
        .groups = {full, window},
+       .blocks = 16,
+       .shared = true,
+       .storage = PKV_STORAGE_NONE,
+       .watermark = 1},
+      {.name = "window and watermark",
+       .groups = {full, window},
+       .blocks = 20,
+       .storage = PKV_STORAGE_NONE,
+       .watermark = 1},
+      {.name = "states in shared memory",
+       .groups = {full, states},
        .blocks = 16,
        .shared = true,
        .storage = PKV_STORAGE_NONE,

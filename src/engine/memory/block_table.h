@@ -140,6 +140,11 @@ class BlockTable {
   // coming step takes, are never among them.
   std::span<const Block> expired_spares(uint64_t length, uint64_t taken,
                                         const GoneCounts* gone = nullptr) const;
+  // Returns the ids of the blocks that expired_spares() depends on: whether each is shared.
+  std::span<const uint32_t> ids_before_spares(uint64_t length) const {
+    const uint64_t end = std::min<uint64_t>(group_.block_of(length) + 1, ids_.size());
+    return std::span(ids_).first(end).last(std::min<uint64_t>(end, 2));
+  }
   // Releases both early, because blocks are short.
   void release_expired(uint64_t length, uint64_t taken) noexcept;
 

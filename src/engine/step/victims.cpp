@@ -20,10 +20,7 @@ namespace {
 class Forecast {
  public:
   explicit Forecast(const Cache& cache)
-      : cache_(cache),
-        suspended_(cache.groups().size()),
-        expired_(cache.groups().size()),
-        given_up_(cache.groups().size()) {
+      : cache_(cache), gone_(cache.groups().size()), given_up_(cache.groups().size()) {
     for (const auto& group : cache.groups()) {
       const size_t g = free_.size();
       free_.push_back(group->pool.free_count() + cache.evictable(g));
@@ -33,23 +30,19 @@ class Forecast {
     pages_.emplace(*cache.pages());
   }
 
-  // Counts as free what begin() would take from a session of the step if blocks are short: blocks
-  // that left the window, the state after its last full block, and spare blocks that it does not
-  // need.
-  void expire(const Session& session, uint32_t new_tokens) {
-    const std::vector<memory::BlockTable::Entries> expired = expired_entries(session);
-    if (sparse_)
-      session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
-        if (expired[group].contains(entry))
-          drop_reference(expired_, group, id_of(session, group, entry), references);
-      });
-    for (size_t g = 0; g < free_.size(); g++)
-      if (!session.content().table(g).spare_blocks().empty())
-        watch_spares(g, {&session, new_tokens});
+  // Counts as free what begin() would take from the sessions of the step if blocks are short:
+  // blocks that left the window, the state after its last full block, and spare blocks that they do
+  // not need.
+  void expire(std::span<Session* const> sessions, std::span<const uint32_t> new_tokens) {
+    for (size_t i = 0; i < new_tokens.size(); i++)
+      for (size_t g = 0; g < free_.size(); g++)
+        if (!sessions[i]->content().table(g).spare_blocks().empty())
+          watch_spares(g, {sessions[i], new_tokens[i]});
+    for (size_t i = 0; i < new_tokens.size() && sparse_; i++) expire(*sessions[i]);
   }
 
   // Counts the blocks of a session as free, and calls visit(group, id) for each that is shared,
-  // once this reference to it is gone. has_expired: expire() was called for the session.
+  // once this reference to it is gone. has_expired: the session was among those of expire().
   template <class Visit>
   void suspend(const Session& session, bool has_expired, const Visit& visit) {
     std::vector<memory::BlockTable::Entries> expired(free_.size());
@@ -57,13 +50,10 @@ class Forecast {
     for (size_t g = 0; g < free_.size(); g++)
       free_spares(session, g, session.content().table(g).spare_blocks().size());
     session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
+      if (expired[group].contains(entry)) return;
       const uint32_t id = id_of(session, group, entry);
-      if (!expired[group].contains(entry))
-        drop_reference(suspended_, group, id, references);
-      else if (references > 1)
-        expired_[group][id]--, suspended_[group][id]++;
+      drop_reference(group, id, references, !is_taken_over(session, group, entry, references));
       if (references > 1) visit(group, id);
-      if (references > 1 && !is_taken_over(session, group, entry, references)) give_up(group, id);
     });
   }
 
@@ -86,11 +76,19 @@ class Forecast {
     return details;
   }
 
-  // The references to shared blocks that the suspended sessions would drop. A step may need fewer
-  // blocks without them: it does not copy a tail once the sessions that share it are suspended.
-  const GoneReferences& suspended() const { return suspended_; }
+  // The references to shared blocks that sessions would drop. A step may need fewer blocks without
+  // them: it does not copy a tail once the sessions that share it are suspended.
+  const GoneReferences& gone() const { return gone_; }
 
  private:
+  void expire(const Session& session) {
+    const std::vector<memory::BlockTable::Entries> expired = expired_entries(session);
+    session.content().for_each_block([&](size_t group, size_t entry, uint32_t references) {
+      if (expired[group].contains(entry))
+        drop_reference(group, id_of(session, group, entry), references, false);
+    });
+  }
+
   static uint32_t id_of(const Session& session, size_t group, size_t entry) {
     return session.content().table(group).ids()[entry];
   }
@@ -111,18 +109,6 @@ class Forecast {
            of.pool.references(id_of(session, group, entry)) == references;
   }
 
-  // Notes that a suspended session gives up a reference to a block, and that nothing takes it over.
-  // Spare blocks can expire when the block is not shared any more.
-  void give_up(size_t group, uint32_t id) {
-    const auto watchers = watchers_.find({group, id});
-    if (watchers == watchers_.end()) return;
-    given_up_[group][id]++;
-    if (memory::references_left(cache_.groups()[group]->pool, id, &given_up_[group]) >
-        1u + lets_go(group, id))
-      return;
-    for (const Watcher& watcher : watchers->second) expire_spares(group, watcher);
-  }
-
   // A session of the step that has spare blocks.
   struct Watcher {
     const Session* session;
@@ -134,23 +120,22 @@ class Forecast {
   void watch_spares(size_t group, const Watcher& watcher) {
     expire_spares(group, watcher);
     const memory::BlockTable& table = watcher.session->content().table(group);
-    const uint64_t tail = table.group().block_of(watcher.session->length());
-    for (uint64_t i = tail - std::min<uint64_t>(tail, 1); i <= tail && i < table.ids().size(); i++)
-      watchers_[{group, table.ids()[i]}].push_back(watcher);
+    for (const uint32_t id : table.ids_before_spares(watcher.session->length()))
+      watchers_[{group, id}].push_back(watcher);
   }
 
   // Counts the spare blocks that no step needs any more as free. One that the coming step takes for
-  // the copy of its tail is still needed, unless the index lets go of the tail.
+  // the copy of its tail is needed unless all that share the tail, and the index, let go of it.
   void expire_spares(size_t group, const Watcher& watcher) {
     const memory::BlockTable& table = watcher.session->content().table(group);
     const uint64_t start = watcher.session->length();
     const memory::StepNeed need = table.step_need(start, start + watcher.new_tokens);
     const uint32_t tail = memory::block_id(need.tail);
-    const bool let_go = tail != PKV_NO_BLOCK && lets_go(group, tail);
     memory::GoneCounts& gone = given_up_[group];
-    if (let_go) gone[tail]++;
+    const uint32_t before = gone[tail];
+    if (tail != PKV_NO_BLOCK) gone[tail] = gone_[group][tail] + (lets_go(group, tail) ? 1 : 0);
     free_spares(*watcher.session, group, table.expired_spares(start, need.spares, &gone).size());
-    if (let_go) gone[tail]--;
+    gone[tail] = before;
   }
 
   bool lets_go(size_t group, uint32_t id) const {
@@ -164,13 +149,19 @@ class Forecast {
       free(group, memory::block_id(spares[spares.size() - 1 - gone]));
   }
 
-  // Drops one of a block's references. The block becomes free with the last of them.
-  void drop_reference(GoneReferences& gone, size_t group, uint32_t id, uint32_t references) {
-    if (references > 1) {
-      gone[group][id]++;
-      if (suspended_[group][id] + expired_[group][id] < references) return;
-    }
-    free(group, id);
+  // Drops one of a block's references. The block becomes free with the last of them, and spare
+  // blocks can expire when it is not shared any more. for_good: a suspended session drops it, and
+  // the index does not take it over.
+  void drop_reference(size_t group, uint32_t id, uint32_t references, bool for_good) {
+    if (references == 1) return free(group, id);
+    if (++gone_[group][id] == references) free(group, id);
+    const auto watchers = watchers_.find({group, id});
+    if (watchers == watchers_.end()) return;
+    if (for_good) given_up_[group][id]++;
+    if (memory::references_left(cache_.groups()[group]->pool, id, &gone_[group]) >
+        1u + lets_go(group, id))
+      return;
+    for (const Watcher& watcher : watchers->second) expire_spares(group, watcher);
   }
 
   void free(size_t group, uint32_t id) {
@@ -182,8 +173,8 @@ class Forecast {
   std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   bool sparse_ = false;                        // whether blocks can expire at all
-  GoneReferences suspended_, expired_;
-  // The references of suspended_ that nothing takes over, for the blocks in watchers_.
+  GoneReferences gone_;
+  // The references of suspended sessions that nothing takes over, for the blocks in watchers_.
   GoneReferences given_up_;
   // By session and group: how many of its spare blocks count as free, from the last one back.
   std::map<std::pair<const Session*, size_t>, size_t> free_spares_;
@@ -224,9 +215,9 @@ class Plan {
         sessions_(sessions),
         new_tokens_(new_tokens),
         forecast_(cache),
-        needs_(cache, new_tokens.size(), "choose_victims", &forecast_.suspended()),
+        needs_(cache, new_tokens.size(), "choose_victims", &forecast_.gone()),
         suspended_(sessions.size()) {
-    for (size_t i = 0; i < new_tokens.size(); i++) forecast_.expire(*sessions[i], new_tokens[i]);
+    forecast_.expire(sessions, new_tokens);
     for (size_t i = 0; i < new_tokens.size(); i++)
       for_entry(i, [&] { needs_.add(*sessions[i], new_tokens[i]); });
     needs_.skip_last_copies();
