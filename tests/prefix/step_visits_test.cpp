@@ -95,6 +95,38 @@ Session compute(pkv_cache cache, const Text& tokens) {
   return session;
 }
 
+// Returns the visits of a step of n sessions, each with a tail that the index has, too. It works
+// once the index lets go of three quarters of them. `reserved`: the sessions have spare blocks for
+// copies of their tails.
+uint64_t visits_to_let_go(const Groups& kind, size_t n, bool reserved) {
+  const cache_test::Cache cache = create(kind, (reserved ? 3 : 2) * n + n / 4);
+  std::vector<Session> sessions;
+  for (size_t i = 0; i < n; i++) {
+    sessions.push_back(compute(cache, text(static_cast<int32_t>(i), 2)));
+    CHECK(pkv_session_trim(sessions[i], 20));
+    if (reserved) CHECK(pkv_session_reserve(sessions[i], 24));
+  }
+  const std::vector<pkv_session> step(sessions.begin(), sessions.end());
+  const std::vector<uint32_t> counts(n, reserved ? 16 : 1);
+  pkv_batch batch = nullptr;
+  return count([&] {
+    CHECK(pkv_batch_begin(cache, n, step.data(), counts.data(), &batch));
+    CHECK(pkv_batch_abort(batch));
+  });
+}
+
+TEST(StepVisits, OfAStepThatLacksBlocksGrowAsItsTails) {
+  for (const Groups& kind : kinds)
+    for (const bool reserved : {false, true}) {
+      if (kind.state_bytes != 0) continue;  // a trimmed session has no state
+      const uint64_t few = visits_to_let_go(kind, 50, reserved),
+                     many = visits_to_let_go(kind, 400, reserved);
+      std::printf("%-14s %s %8llu %8llu\n", kind.name, reserved ? "reserved" : "        ",
+                  (unsigned long long)few, (unsigned long long)many);
+      EXPECT_LT(many, 8 * few * 3 / 2) << kind.name << ", reserved: " << reserved;
+    }
+}
+
 // Caches n blocks and pins them.
 struct Pins {
   const char* name;

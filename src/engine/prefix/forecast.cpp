@@ -1,12 +1,17 @@
 #include "engine/prefix/forecast.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pkv::prefix {
 
 Forecast::Forecast(std::span<const std::unique_ptr<memory::Group>> groups,
                    const memory::Pages* pages, const IndexData* index)
-    : groups_(groups), index_(index), dropped_(groups.size()), expired_(groups.size()) {
+    : groups_(groups),
+      index_(index),
+      dependents_(groups.size()),
+      dropped_(groups.size()),
+      expired_(groups.size()) {
   for (size_t g = 0; g < groups.size(); g++)
     free_.push_back(groups[g]->pool.free_count() +
                     (index != nullptr ? index->blocks.evictable(g) : 0));
@@ -17,10 +22,8 @@ Forecast::Forecast(std::span<const std::unique_ptr<memory::Group>> groups,
 // still fits, the last first: a content of a text that is in use frees nothing, nor does a pin
 // above another one.
 Price Forecast::price(const Lack& lack, std::span<const Holder> holders) {
-  lack_ = &lack;
   holders_ = holders;
-  tails_.resize(lack.own.tails.size());
-  for (const auto& [group, id] : lack.own.expired) change_reference(expired_, group, id, gone);
+  begin(lack);
   Price price;
   size_t given = 0;
   bool enough = fits();
@@ -42,11 +45,28 @@ Price Forecast::price(const Lack& lack, std::span<const Holder> holders) {
   return price;
 }
 
+// Counts what the call's own sessions can do without.
+void Forecast::begin(const Lack& lack) {
+  lack_ = &lack;
+  const OwnBlocks& own = lack.own;
+  wanted_.assign(lack.counts.begin(), lack.counts.end());
+  tails_.resize(own.tails.size());
+  for (size_t i = 0; i < own.tails.size(); i++)
+    dependents_[own.tails[i].group][own.tails[i].id].tail = i;
+  spares_.resize(own.spares.size());
+  for (size_t i = 0; i < own.spares.size(); i++) {
+    const auto& [table, group, length, taken] = own.spares[i];
+    for (const uint32_t id : table->ids_before_spares(length))
+      dependents_[group][id].spares.push_back(i);
+    update_spares(i);
+  }
+  for (const auto& [group, id] : own.expired) change_reference(expired_, group, id, gone);
+}
+
 void Forecast::change_tail_or_holder(size_t i, Change to) {
-  if (i < tails_.size())
-    tails_[i] = to == gone;
-  else
-    change(holders_[i - tails_.size()], to);
+  if (i >= tails_.size()) return change(holders_[i - tails_.size()], to);
+  tails_[i].gone = to == gone;
+  update_tail(i);
 }
 
 void Forecast::change(const Holder& holder, Change to) {
@@ -79,10 +99,37 @@ void Forecast::change_use(const Node& end, Change to) {
 
 void Forecast::change_reference(std::vector<memory::GoneCounts>& counts, size_t group, uint32_t id,
                                 Change to) {
-  const bool before = available(group, id);
+  const auto is_shared = [&] {
+    return memory::references_left(groups_[group]->pool, id, &dropped_[group]) > 1;
+  };
+  const bool before = available(group, id), shared = is_shared();
   uint32_t& n = counts[group][id];
   n = to == gone ? n + 1 : n - 1;
   if (available(group, id) != before) count(group, id, to);
+  const auto found = dependents_[group].find(id);
+  if (found == dependents_[group].end()) return;
+  if (found->second.tail) update_tail(*found->second.tail);
+  if (is_shared() != shared)
+    for (const size_t i : found->second.spares) update_spares(i);
+}
+
+// Counts one copy less if the index lets go of a tail and nobody else has it, or one more again.
+void Forecast::update_tail(size_t i) {
+  const OwnBlocks::Tail& tail = lack_->own.tails[i];
+  const bool skipped = tails_[i].gone && is_unshared(tail);
+  if (std::exchange(tails_[i].skipped, skipped) == skipped) return;
+  if (tail.spare != PKV_NO_BLOCK) return count(tail.group, tail.spare, skipped ? gone : back);
+  wanted_[tail.group] += skipped ? ~uint64_t{0} : 1;
+}
+
+// Counts the spare blocks that a session does not need as free, from the last one back.
+void Forecast::update_spares(size_t i) {
+  const auto& [table, group, length, taken] = lack_->own.spares[i];
+  const std::span<const memory::Block> all = table->spare_blocks();
+  const size_t expired = table->expired_spares(length, taken, &dropped_[group]).size();
+  size_t& counted = spares_[i];
+  while (counted < expired) count(group, memory::block_id(all[all.size() - ++counted]), gone);
+  while (counted > expired) count(group, memory::block_id(all[all.size() - counted--]), back);
 }
 
 void Forecast::count(size_t group, uint32_t id, Change to) {
@@ -168,6 +215,11 @@ void Forecast::change_pinned(Pinned& pinned, Change to) {
     unpinned_.erase(&node);
   count_blocks(gone);
   pinned.free = to == gone;
+  if (tails_.empty()) return;
+  node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
+    const auto found = dependents_[group].find(memory::block_id(block));
+    if (found != dependents_[group].end() && found->second.tail) update_tail(*found->second.tail);
+  });
 }
 
 // Returns whether the call fits without the end of a pin; if not, the pin stays ended. Goes down to
@@ -233,27 +285,12 @@ bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
 }
 
 // Returns how many blocks the call lacks besides what is available and its own spare blocks.
-uint64_t Forecast::missing() {
-  const auto& [counts, watermark, own, yields_pins] = *lack_;
-  std::vector<uint64_t> wanted(counts.begin(), counts.end());
-  std::vector<OwnBlocks::Reference> spares;
-  for (size_t i = 0; i < tails_.size(); i++) {
-    const OwnBlocks::Tail& tail = own.tails[i];
-    if (!tails_[i] || !is_unshared(tail)) continue;
-    if (tail.spare == PKV_NO_BLOCK)
-      wanted[tail.group]--;
-    else
-      spares.push_back({tail.group, tail.spare});
-  }
-  for (const auto& [table, group, length, taken] : own.spares)
-    for (const memory::Block block : table->expired_spares(length, taken, &dropped_[group]))
-      spares.push_back({group, memory::block_id(block)});
-  for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : watermark;
-  for (const auto& [group, id] : spares) count(group, id, gone);
-  uint64_t missing = pages_ && !pages_->fits(wanted) ? 1 : 0;
-  for (size_t g = 0; g < wanted.size() && !pages_; g++)
-    missing += wanted[g] - std::min(wanted[g], free_[g]);
-  for (const auto& [group, id] : spares) count(group, id, back);
+uint64_t Forecast::missing() const {
+  std::vector<uint64_t> wanted = wanted_;
+  for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : lack_->watermark;
+  if (pages_) return pages_->fits(wanted) ? 0 : 1;
+  uint64_t missing = 0;
+  for (size_t g = 0; g < wanted.size(); g++) missing += wanted[g] - std::min(wanted[g], free_[g]);
   return missing;
 }
 

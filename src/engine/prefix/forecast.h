@@ -93,11 +93,25 @@ class Forecast {
   };
   static constexpr size_t none = ~size_t{0};
 
+  // What the call's own sessions may have more of, and how that counts now.
+  struct Tail {
+    bool gone = false;     // whether the index lets go of it
+    bool skipped = false;  // whether one copy less is needed
+  };
+  // By block id, the places in lack_->own of the tail and of the spare blocks that depend on it.
+  struct Dependents {
+    std::optional<size_t> tail;
+    std::vector<size_t> spares;
+  };
+
+  void begin(const Lack& lack);
   void change_tail_or_holder(size_t i, Change change);
   void change(const Holder& holder, Change change);
   void change_use(const Node& end, Change change);
   void change_reference(std::vector<memory::GoneCounts>& counts, size_t group, uint32_t id,
                         Change change);
+  void update_tail(size_t i);
+  void update_spares(size_t i);
   void count(size_t group, uint32_t id, Change change);
 
   bool end_pins(std::vector<Node*>& pins);
@@ -112,8 +126,8 @@ class Forecast {
   bool is_used(const Node& node) const;
   bool available(size_t group, uint32_t id) const;
   bool is_unshared(const OwnBlocks::Tail& tail) const;
-  bool fits() { return missing() == 0; }
-  uint64_t missing();
+  bool fits() const { return missing() == 0; }
+  uint64_t missing() const;
 
   const std::span<const std::unique_ptr<memory::Group>> groups_;
   const IndexData* const index_;
@@ -121,7 +135,10 @@ class Forecast {
   std::span<const Holder> holders_;
   std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
-  std::vector<bool> tails_;                    // those that the index lets go of
+  std::vector<uint64_t> wanted_;               // by group: what the call still takes
+  std::vector<Tail> tails_;                    // by place in lack_->own
+  std::vector<size_t> spares_;                 // by place in lack_->own: how many count as free
+  std::vector<std::unordered_map<uint32_t, Dependents>> dependents_;  // by group and block id
   // References that are gone, by group: those of holders, and those of the call's own sessions.
   std::vector<memory::GoneCounts> dropped_, expired_;
   std::unordered_map<const Node*, uint32_t> uses_;  // of holders, by node: those that have ended
