@@ -356,6 +356,23 @@ void expect_no_victims(pkv_cache cache, const std::vector<pkv_session>& step) {
   const Batch works = begin(cache, step, ones);
 }
 
+// The fork begins only if its tail is copied. So no watermark stays free once the index let go of
+// the tail.
+TEST(VictimsOfForks, LeaveNoWatermarkForACopyThatIsSkipped) {
+  const Cache cache =
+      create(SmallCache{.groups = {{}}, .blocks = 4, .storage = PKV_STORAGE_NONE, .watermark = 1});
+  const Session runs = open(cache);
+  grow(cache, runs, 16);
+  Session longer = open(cache);
+  Batch batch = begin(cache, {longer}, {32});
+  commit(batch, std::vector<int32_t>(32, 7));
+  CHECK(pkv_session_trim(longer, 20));
+  const Session begins = fork(longer);
+  longer.close();
+  EXPECT_EQ(1u, stats_of(cache).free_blocks);
+  expect_no_victims(cache, {runs, begins});
+}
+
 // The tail of the fork has left the window of the session that it is of.
 TEST(VictimsOfForks, CountNoCopyOfATailThatLeftAWindow) {
   const Cache cache = create(SmallCache{.groups = {{.blocks = 5}, {.window = 20, .blocks = 4}},

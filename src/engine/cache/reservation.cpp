@@ -164,7 +164,7 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
 // pools, the index and the store while this looks elsewhere. It ends when the store took over
 // nothing during a whole round that found too few blocks, or when there were enough many times, but
 // never any more when it came to take them: a thread that is moving blocks then gets to finish.
-Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t watermark,
+Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t& watermark,
                                            const Own& own, Purpose purpose) {
   std::optional<uint64_t> taken_before;
   for (int late = 0;;) {
@@ -187,7 +187,7 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
       if (late == most_looks) return {lacking, 0};
       wait_for_others(late++);
     }
-    if (own.give_up) own.give_up(listed, price.tails);
+    if (own.give_up) watermark = own.give_up(listed, price.tails);
   }
 }
 

@@ -36,8 +36,8 @@ class Reservation {
   struct Own {
     std::function<prefix::OwnBlocks()> list;
     // Gives up what list() returned, and the tails at some places in its list. This may lower the
-    // counts of the call.
-    std::function<void(const prefix::OwnBlocks& listed, std::span<const size_t> tails)> give_up;
+    // counts of the call and its watermark, which it returns.
+    std::function<uint32_t(const prefix::OwnBlocks& listed, std::span<const size_t> tails)> give_up;
   };
   // Takes counts[g] blocks of each group g. In every group where some are needed, `watermark` more
   // blocks stay free (exact while one thread takes blocks). `who` is the name of the call, for the
@@ -71,8 +71,8 @@ class Reservation {
     size_t lacking;
     uint64_t missing;
   };
-  // Takes the blocks of all groups or none.
-  Shortage reserve(std::span<const uint64_t> counts, uint32_t watermark, const Own& own,
+  // Takes the blocks of all groups or none. Lowers the watermark as Own::give_up() does.
+  Shortage reserve(std::span<const uint64_t> counts, uint32_t& watermark, const Own& own,
                    Purpose purpose);
   // Takes only free blocks. Returns the first group that has too few, or the number of groups.
   size_t reserve_free(std::span<const uint64_t> counts, uint32_t watermark);

@@ -50,6 +50,7 @@ void Forecast::begin(const Lack& lack) {
   lack_ = &lack;
   const OwnBlocks& own = lack.own;
   wanted_.assign(lack.counts.begin(), lack.counts.end());
+  beginning_ = own.beginning;
   tails_.resize(own.tails.size());
   for (size_t i = 0; i < own.tails.size(); i++)
     dependents_[own.tails[i].group][own.tails[i].id].tail = i;
@@ -120,6 +121,7 @@ void Forecast::update_tail(size_t i) {
   if (std::exchange(tails_[i].skipped, skipped) == skipped) return;
   if (tail.spare != PKV_NO_BLOCK) return count(tail.group, tail.spare, skipped ? gone : back);
   wanted_[tail.group] += skipped ? ~uint64_t{0} : 1;
+  if (tail.begins) beginning_ += skipped ? ~uint64_t{0} : 1;
 }
 
 // Counts the spare blocks that a session does not need as free, from the last one back.
@@ -286,8 +288,9 @@ bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
 
 // Returns how many blocks the call lacks besides what is available and its own spare blocks.
 uint64_t Forecast::missing() const {
+  const uint32_t watermark = beginning_ > 0 ? lack_->watermark : 0;
   std::vector<uint64_t> wanted = wanted_;
-  for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : lack_->watermark;
+  for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : watermark;
   if (pages_) return pages_->fits(wanted) ? 0 : 1;
   uint64_t missing = 0;
   for (size_t g = 0; g < wanted.size(); g++) missing += wanted[g] - std::min(wanted[g], free_[g]);

@@ -97,7 +97,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
         for (size_t g = 0; g < totals.size(); g++)
           if (const uint32_t tail = memory::block_id(needs[g].tail);
               needs[g].beside > 0 && tail != PKV_NO_BLOCK)
-            listed.tails.push_back({g, tail, 1, PKV_NO_BLOCK});
+            listed.tails.push_back({g, tail, 1, PKV_NO_BLOCK, false});
         return listed;
       },
       [&](const prefix::OwnBlocks& listed, std::span<const size_t> tails) {
@@ -108,6 +108,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
             cache().prefix()->let_go(listed.tails[i].group, listed.tails[i].id);
         for (const auto& tail : listed.tails)
           if (content_.table(tail.group).group().pool.references(tail.id) == 1) count(tail.group);
+        return watermark;
       }};
   Reservation reservation(cache(), counts, watermark, who, own, Reservation::step);
   // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
@@ -358,7 +359,7 @@ bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark) const {
     const memory::StepNeed need = table.reserve_need(length(), std::max(total_tokens, length()));
     counts[g] = need.blocks();
     if (need.beside > 0 && memory::is_block(need.tail))
-      own.tails.push_back({g, memory::block_id(need.tail), 1, PKV_NO_BLOCK});
+      own.tails.push_back({g, memory::block_id(need.tail), 1, PKV_NO_BLOCK, false});
   }
   return can_have(cache(), {counts, watermark, own, true});
 }

@@ -46,7 +46,7 @@ void Batch::reserve() {
   const Reservation::Own own = {
       [&] {
         prefix::OwnBlocks listed;
-        listed.tails = needs.tails();
+        needs.list_tails(listed);
         for (size_t i = 0; i < members_.size(); i++)
           members_[i].session->list_expired(needs.of(i), listed);
         return listed;
@@ -56,6 +56,7 @@ void Batch::reserve() {
         needs.skip_last_copies();
         for (size_t i = 0; i < members_.size(); i++)
           members_[i].session->release_expired(needs.of(i));
+        return needs.watermark();
       }};
   Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", own,
                           Reservation::step,

@@ -131,13 +131,15 @@ void Needs::skip_last_copy(const Tail& tail, const Writers& writers) {
   if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
 }
 
-std::vector<prefix::OwnBlocks::Tail> Needs::tails() const {
-  std::vector<prefix::OwnBlocks::Tail> tails;
-  for (const auto& [tail, writers] : writers_)
-    if (const Writer& longest = writers.heap.front();
-        steps_[longest.step].copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK))
-      tails.push_back({tail.first, tail.second, writers.count, longest.spare});
-  return tails;
+void Needs::list_tails(prefix::OwnBlocks& own) const {
+  own.beginning = beginning_;
+  for (const auto& [tail, writers] : writers_) {
+    const Writer& longest = writers.heap.front();
+    const memory::StepNeed& step = steps_[longest.step];
+    if (step.copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK))
+      own.tails.push_back({tail.first, tail.second, writers.count, longest.spare,
+                           step.begins && step.blocks() == step.beside});
+  }
 }
 
 size_t Needs::copies() const {

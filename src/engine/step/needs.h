@@ -33,8 +33,8 @@ class Needs {
   void skip_last_copy(size_t group, uint32_t id);
   // Lists the other tails, of which one more copy can be skipped once nobody but the writers holds
   // them, if that makes a block free: one of several writers keeps its spare block for the case
-  // that the step is aborted.
-  std::vector<prefix::OwnBlocks::Tail> tails() const;
+  // that the step is aborted. Counts what begins, too.
+  void list_tails(prefix::OwnBlocks& own) const;
 
   // By group.
   std::span<const uint64_t> blocks() const { return blocks_; }

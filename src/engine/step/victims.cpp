@@ -231,7 +231,7 @@ class Plan {
   bool fits_with_all() const {
     if (cache_.prefix() == nullptr) return false;
     prefix::OwnBlocks own;
-    own.tails = needs_.tails();
+    needs_.list_tails(own);
     for (size_t i = 0; i < new_tokens_.size(); i++)
       if (!suspended_[i]) sessions_[i]->list_expired(needs_.of(i), own);
     std::vector<prefix::Holder> holders;
