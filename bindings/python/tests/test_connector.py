@@ -22,6 +22,9 @@ import numpy as np
 import pytest
 from helpers import LossyStore, MemoryStore
 
+if sys.platform == "win32":
+    pytest.skip("vLLM does not run on Windows", allow_module_level=True)
+
 BLOCK, BLOCKS = 16, 400
 SEED, ROUNDS = int(os.environ.get("PKV_SEED", "1")), int(os.environ.get("PKV_ROUNDS", "25"))
 WRONG = -7.0  # what is left in memory
