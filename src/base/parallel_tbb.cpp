@@ -25,22 +25,23 @@ struct Lent {
 
 // Those of all arenas. oneTBB keeps a task that it has not run when the arena ends, perhaps until
 // the process ends. So the tasks that it gets own nothing and never look into their arena, but
-// here. This is never destroyed, since a thread of oneTBB may look when the process ends.
-struct LentLists {
-  std::mutex mutex;
-  std::vector<Lent> lists;
+// here. These are never destroyed, since a thread of oneTBB may look when the process ends.
+union LentLists {
+  struct {
+    std::mutex mutex;
+    std::vector<Lent> lists;
+  } all{};
+  constexpr LentLists() {}
+  ~LentLists() {}
 };
 
-LentLists& lent() {
-  static LentLists& all = *new LentLists;
-  return all;
-}
+constinit LentLists lent;
 
 void help(const Workers::Arena* arena) {
   std::shared_ptr<TaskList> tasks;
   {
-    const std::lock_guard lock(lent().mutex);
-    for (const Lent& list : lent().lists)
+    const std::lock_guard lock(lent.all.mutex);
+    for (const Lent& list : lent.all.lists)
       if (list.arena == arena && list.tasks->has_tasks()) tasks = list.tasks;
   }
   if (tasks) tasks->work(0);
@@ -69,8 +70,8 @@ class TbbArena final : public Workers::Arena {
   void lend_threads(const std::shared_ptr<TaskList>& tasks) override {
     if (Arena* const own = find_own_threads(); own != nullptr) return own->lend_threads(tasks);
     {
-      const std::lock_guard lock(lent().mutex);
-      lent().lists.push_back({this, tasks});
+      const std::lock_guard lock(lent.all.mutex);
+      lent.all.lists.push_back({this, tasks});
     }
     for (size_t i = 1; i < std::min<size_t>(threads_, tasks->n + 1); i++)
       arena_.enqueue([this] { help(this); });
@@ -78,8 +79,8 @@ class TbbArena final : public Workers::Arena {
 
   void take_back(const std::shared_ptr<TaskList>& tasks) noexcept override {
     if (decided_.load(std::memory_order_acquire) && own_) return own_->take_back(tasks);
-    const std::lock_guard lock(lent().mutex);
-    std::erase_if(lent().lists, [&](const Lent& list) { return list.tasks == tasks; });
+    const std::lock_guard lock(lent.all.mutex);
+    std::erase_if(lent.all.lists, [&](const Lent& list) { return list.tasks == tasks; });
   }
 
  private:
