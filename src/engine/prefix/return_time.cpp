@@ -42,7 +42,7 @@ double assumed_factor(size_t kind) {
 
 ReturnTimes::ReturnTimes(uint64_t capacity, std::pmr::memory_resource& memory)
     : capacity_(static_cast<double>(capacity)),
-      watched_(std::min(max_watched, std::bit_ceil(capacity) * watched_per_block), &memory),
+      watched_(std::min<size_t>(max_watched, std::bit_ceil(capacity) * watched_per_block), &memory),
       returned_(kinds, &memory),
       ended_(kinds, &memory),
       at_risk_(kinds, &memory),
