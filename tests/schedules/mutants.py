@@ -69,8 +69,8 @@ SEEDED = [
     ),
     (
         "freed with a reference left, then again",
-        r"after\.references != 0\) return status",
-        "after.references > 1) return status",
+        r"after\.references != 0\) return PKV_OK",
+        "after.references > 1) return PKV_OK",
     ),
     (
         "retired block is given out",
