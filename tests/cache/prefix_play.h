@@ -398,9 +398,9 @@ class PrefixPlay {
           given.duration_ms - 1 < UINT64_MAX - 1 - now_ ? now_ + given.duration_ms : UINT64_MAX;
       uint64_t& known = pins_[{first_tokens(text, result.tokens), salt}];
       known = std::max(known, until);
-    } else if (given.action == PKV_HINT_UNPIN) {
-      const auto known = pins_.find({first_tokens(text, end / 16 * 16), salt});
-      if (known != pins_.end() && accepted) pins_.erase(known);
+    } else if (given.action == PKV_HINT_UNPIN && accepted) {
+      // One that was clipped ends where less of the text was cached.
+      pins_.erase({first_tokens(text, result.tokens), salt});
     }
   }
 
