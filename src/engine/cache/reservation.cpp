@@ -87,16 +87,20 @@ prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& t
   return price;
 }
 
-// How often a call looks again for blocks that other threads are moving: about a second long.
-constexpr int most_looks = 1000;
+// How often a call looks again for blocks that other threads are moving, first without sleeping.
+// Such a thread may wait for a processor itself, on a busy machine for many milliseconds. So a step
+// sleeps, for a second in all; other calls need not succeed, and may hold locks.
+constexpr int looks_awake = 100, looks_asleep = 900;
 
-// Lets a thread that is moving blocks finish. Such a thread may wait for a processor itself, on a
-// busy machine for many milliseconds.
-void wait_for_others(int looks) {
-  if (looks < 100)
+// Lets other threads run. Returns false if the call has looked often enough.
+bool look_again(int looks, Reservation::Purpose purpose) {
+  if (looks < looks_awake)
     std::this_thread::yield();
+  else if (purpose != Reservation::step || looks == looks_awake + looks_asleep)
+    return false;
   else
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return true;
 }
 
 }  // namespace
@@ -183,10 +187,7 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     }
     const bool nothing =
         !expired && price.tails.empty() && price.holders.empty() && price.pins.empty();
-    if (nothing) {
-      if (late == most_looks) return {lacking, 0};
-      wait_for_others(late++);
-    }
+    if (nothing && !look_again(late++, purpose)) return {lacking, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);
   }
 }
