@@ -96,8 +96,8 @@ class Forecast {
   };
   static constexpr size_t none = ~size_t{0};
 
-  // What the call's own sessions may have more of, and how that counts now.
-  struct Tail {
+  // How a tail of lack_->own counts now.
+  struct TailCount {
     bool gone = false;     // whether the index lets go of it
     bool skipped = false;  // whether one copy less is needed
   };
@@ -140,7 +140,7 @@ class Forecast {
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   std::vector<uint64_t> wanted_;               // by group: what the call still takes
   uint64_t beginning_ = 0;                     // see OwnBlocks::beginning
-  std::vector<Tail> tails_;                    // by place in lack_->own
+  std::vector<TailCount> tails_;               // by place in lack_->own
   std::vector<size_t> spares_;                 // by place in lack_->own: how many count as free
   std::vector<std::unordered_map<uint32_t, Dependents>> dependents_;  // by group and block id
   // References that are gone, by group: those of holders, and those of the call's own sessions.

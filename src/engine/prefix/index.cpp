@@ -132,7 +132,7 @@ void Index::Hold::retreat(uint64_t tokens) noexcept {
     index_->uses_.shorten(use_, blocks);
 }
 
-void Index::Hold::copied() noexcept {
+void Index::Hold::release_tail() noexcept {
   if (use_.tail == nullptr) return;
   const std::lock_guard lock(index_->mutex_);
   index_->uses_.detach_tail(use_);

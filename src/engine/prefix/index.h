@@ -85,11 +85,11 @@ class Index {
     void count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
     // Releases the whole path as if it had never been matched.
     void cancel() noexcept;
-    // Releases the path beyond the first `tokens` tokens, but keeps the block that they end in
-    // until copied(); without the memory to split a node, releases somewhat more.
+    // Releases the path beyond the first `tokens` tokens, except the block that they end in: its
+    // tail. Without the memory to split a node, releases somewhat more.
     void retreat(uint64_t tokens) noexcept;
-    // Says that the session has a copy now of the cached block that its tokens ended in.
-    void copied() noexcept;
+    // Releases the tail, because the session has written its copy or does without the block.
+    void release_tail() noexcept;
     // Releases the path beyond `blocks` blocks, and removes those from the index that no other hold
     // uses.
     void withdraw(uint32_t blocks) noexcept;

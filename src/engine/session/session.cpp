@@ -70,6 +70,12 @@ void Session::reserve(uint64_t total_tokens) {
   reserve_blocks(totals, watermark(), true, "reserve");
 }
 
+// Lists the tail of a group if what a reservation needs there may be a copy of it.
+static void list_tail(size_t group, const memory::StepNeed& need, prefix::OwnBlocks& listed) {
+  if (need.beside > 0 && memory::is_block(need.tail))
+    listed.tails.push_back({group, memory::block_id(need.tail), 1, PKV_NO_BLOCK, false});
+}
+
 // Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free.
 // any_cut: they suffice for steps of any size, and not only for one step. If it throws, no block is
 // taken.
@@ -94,15 +100,12 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
       [&] {
         prefix::OwnBlocks listed;
         list_expired(needs, listed);
-        for (size_t g = 0; g < totals.size(); g++)
-          if (const uint32_t tail = memory::block_id(needs[g].tail);
-              needs[g].beside > 0 && tail != PKV_NO_BLOCK)
-            listed.tails.push_back({g, tail, 1, PKV_NO_BLOCK, false});
+        for (size_t g = 0; g < totals.size(); g++) list_tail(g, needs[g], listed);
         return listed;
       },
       [&](const prefix::OwnBlocks& listed, std::span<const size_t> tails) {
         release_expired(needs);
-        if (!tails.empty()) content_.hold().copied();
+        if (!tails.empty()) content_.hold().release_tail();
         for (const size_t i : tails)
           if (cache().prefix() != nullptr)
             cache().prefix()->let_go(listed.tails[i].group, listed.tails[i].id);
@@ -220,7 +223,7 @@ void Session::write_to_store() noexcept {
   if (cache().store() == nullptr || !publishes() || content_.hold().depth() == 0) return;
   try {
     Content rest(cache());
-    content_.hold().copied();
+    content_.hold().release_tail();
     rest.hold() = content_.hold().restart();
     rest.tokens() = content_.tokens();
     rest.set_forgotten_from(content_.forgotten_from());
@@ -358,8 +361,7 @@ bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark) const {
     if (table.group().sparse()) continue;
     const memory::StepNeed need = table.reserve_need(length(), std::max(total_tokens, length()));
     counts[g] = need.blocks();
-    if (need.beside > 0 && memory::is_block(need.tail))
-      own.tails.push_back({g, memory::block_id(need.tail), 1, PKV_NO_BLOCK, false});
+    list_tail(g, need, own);
   }
   return can_have(cache(), {counts, watermark, own, true});
 }
@@ -427,7 +429,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
       own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
   for (const auto& table : content_.tables()) table->commit(start, start + count, kept);
   step_ = nullptr;
-  if (step_tokens_ > 0) content_.hold().copied();
+  if (step_tokens_ > 0) content_.hold().release_tail();
   has_run_ = has_run_ || count > 0;
   forget_computed();
   publish(false);

@@ -79,7 +79,7 @@ void Batch::let_go(const Needs& needs, const prefix::OwnBlocks& listed,
   for (size_t i = 0; i < members_.size() && !ids.empty(); i++)
     for (size_t g = 0; g < cache_.groups().size(); g++)
       if (ids.contains({g, memory::block_id(needs.of(i)[g].tail)}))
-        members_[i].session->hold().copied();
+        members_[i].session->hold().release_tail();
   for (const auto& [group, id] : ids) cache_.prefix()->let_go(group, id);
 }
 
