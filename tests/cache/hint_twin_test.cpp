@@ -2,7 +2,7 @@
 // quiet tenant. In one of them a loud tenant serves the same texts and gives every hint there is;
 // the other one has less memory: without the loud tenant's quota and its running session. By LRU,
 // the quiet tenant then has at least as many hits in the first cache, request for request.
-// PKV_SEEDS sets how many times that is played.
+// PKV_ROUNDS sets how many times that is played.
 #include "../support/rounds.h"
 #include "prefix_fixture.h"
 
@@ -87,7 +87,7 @@ struct Twins {
 
 TEST(HintTwin, HintsOfOneSaltDoNotCostAnotherItsHits) {
   uint64_t hits = 0, pinned = 0;
-  for (uint64_t seed = 1; seed <= pkv::test::number_in("PKV_SEEDS", 15); seed++) {
+  for (uint64_t seed = 1; seed <= pkv::test::number_in("PKV_ROUNDS", 15); seed++) {
     Twins twins(seed);
     for (int request = 0; request < 300; request++) {
       while (twins.random.chance(60)) twins.be_loud();

@@ -54,8 +54,8 @@ TEST_F(Evictable, AMatchInsideABlockEvictsNothing) {
   for (int32_t name = 0; name < 4; name++) EXPECT_EQ(16u, serve(text(name, 16)));
 }
 
-// The first step needs one block, for a copy, and evicts the text that goes next instead of the one
-// that it copies from, though that was used least recently.
+// The first step needs one block, for a copy. It does not evict the block that it copies from,
+// though that was used least recently, but another one.
 TEST_F(Evictable, ABlockIsNotEvictedBeforeItIsCopied) {
   const Text start = text(0, 7);
   const std::vector<std::function<void(pkv_session)>> ways = {
