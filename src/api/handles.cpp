@@ -25,7 +25,7 @@ uint64_t handle_of(const Slot& slot, uint64_t word) {
 // Finds the slot that a handle names. Throws if the handle is NULL, or cannot be one of this kind.
 Slot& find(uint64_t handle, Kind kind) {
   if (handle == 0) fail(PKV_INVALID_ARGUMENT, "the %s handle is NULL", kind_name(kind));
-  Slot* const slot = handle_kind(handle) == kind ? slot_table().at(handle & no_index) : nullptr;
+  Slot* const slot = handle_kind(handle) == kind ? slot_table().at(handle & no_slot) : nullptr;
   if (slot == nullptr || (handle >> index_bits & 0xF) != 0)
     fail(PKV_STALE_HANDLE, "%#llx is not a handle of a %s", llu(handle), kind_name(kind));
   return *slot;
@@ -211,7 +211,7 @@ Lease::Lease(Lease&& other) noexcept
       batch_(other.batch_),
       entry_(other.entry_) {}
 
-Slot& Lease::leased() const { return batch_ != 0 ? *slot_table().at(batch_ & no_index) : *slot_; }
+Slot& Lease::leased() const { return batch_ != 0 ? *slot_table().at(batch_ & no_slot) : *slot_; }
 
 void Lease::become_reader() {
   std::atomic<uint64_t>& state = leased().word;
@@ -244,18 +244,15 @@ bool Lease::inherited() const {
   return slot_->epoch.load(std::memory_order_relaxed) != os::fork_epoch();
 }
 
-uint64_t Lease::parent() const { return slot_->parent.load(std::memory_order_relaxed); }
+uint64_t Lease::parent() const { return slot_->parent; }
 
 // Makes the handle stale.
 void Lease::retire() noexcept {
   Slot* const slot = std::exchange(slot_, nullptr);
   // Release: a thread that destroys the cache and no longer finds this child sees the changes that
   // closing it made to the cache.
-  slot->parent.store(0, std::memory_order_release);
-  const uint64_t generation = (handle_ >> 32) + 1;
-  slot->word.store(generation << 32, std::memory_order_release);
-  // A slot that has used all its generations stays out of use.
-  if (generation < state_mask) slot_table().give_back(slot);
+  slot->word.store(((handle_ >> 32) + 1) << 32, std::memory_order_release);
+  slot_table().give_back(slot);
 }
 
 void Lease::destroy() noexcept {
@@ -270,7 +267,7 @@ void Lease::give_to_batch(uint64_t batch) noexcept {
 }
 
 NewHandle::NewHandle(Kind kind, void* object, void (*destroy)(void* object), uint64_t parent)
-    : slot_(slot_table().take(is_striped(kind))) {
+    : slot_(slot_table().take(is_striped(kind), parent)) {
   if (is_striped(kind) && !prepare_stripes(*slot_)) {
     slot_table().give_back(slot_);
     throw std::bad_alloc();
@@ -279,16 +276,12 @@ NewHandle::NewHandle(Kind kind, void* object, void (*destroy)(void* object), uin
   slot_->object = object;
   slot_->destroy = destroy;
   slot_->epoch.store(os::fork_epoch(), std::memory_order_relaxed);
-  // Release, as in Lease::retire().
-  slot_->parent.store(parent, std::memory_order_release);
 }
 
 NewHandle::NewHandle(NewHandle&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
 
 NewHandle::~NewHandle() {
-  if (slot_ == nullptr) return;
-  slot_->parent.store(0, std::memory_order_release);
-  slot_table().give_back(slot_);
+  if (slot_ != nullptr) slot_table().give_back(slot_);
 }
 
 uint64_t NewHandle::open() noexcept {
@@ -300,15 +293,14 @@ uint64_t NewHandle::open() noexcept {
 }
 
 void end_batch_hold(uint64_t session) noexcept {
-  clear_mark(*slot_table().at(session & no_index), held);
+  clear_mark(*slot_table().at(session & no_slot), held);
 }
 
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
   std::vector<uint64_t> result;
-  slot_table().for_each([&](Slot& slot) {
+  slot_table().for_each_child(parent, [&](Slot& slot) {
     const uint64_t word = slot.word.load(std::memory_order_acquire);
-    if (slot.parent.load(std::memory_order_acquire) == parent && (word & live) &&
-        slot.kind.load(std::memory_order_relaxed) == kind)
+    if ((word & live) && slot.kind.load(std::memory_order_relaxed) == kind)
       result.push_back(handle_of(slot, word));
   });
   return result;
@@ -316,7 +308,7 @@ std::vector<uint64_t> list_children(uint64_t parent, Kind kind) {
 
 // Leases one child for its destruction, unless it was closed meanwhile.
 void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases) {
-  Slot* const slot = slot_table().at(handle & no_index);
+  Slot* const slot = slot_table().at(handle & no_slot);
   const uint64_t word = slot->word.load(std::memory_order_acquire);
   const bool own = slot->epoch.load(std::memory_order_relaxed) == os::fork_epoch();
   if (own && kind == Kind::session && (word & held) && generation_of(word) == handle >> 32) {

@@ -90,7 +90,7 @@ class Lease {
 // is destroyed before it is opened has no effect.
 class NewHandle {
  public:
-  // parent is the handle of the object's cache, or 0. Throws bad_alloc.
+  // parent is the handle of the object's cache, which must be leased, or 0. Throws bad_alloc.
   template <class Object>
   NewHandle(Kind kind, Object* object, uint64_t parent)
       : NewHandle(kind, object, [](void* made) { delete static_cast<Object*>(made); }, parent) {}
@@ -116,10 +116,11 @@ std::vector<Lease> lock_children(uint64_t parent);
 // Returns the kind that the handle claims to have; it may be forged.
 Kind handle_kind(uint64_t handle);
 
-// Returns how many handles, of all kinds together, can be open at once.
+// Returns how many handles, of all kinds together, can be open at most.
 size_t max_handles();
 
-// Returns the open handles of one kind that belong to a cache.
+// Returns the open handles of one kind that belong to a cache, which must be leased. The cost grows
+// with the most that this cache had open at once.
 std::vector<uint64_t> list_children(uint64_t parent, Kind kind);
 
 }  // namespace pkv::api

@@ -16,34 +16,45 @@ constexpr bool is_striped(Kind kind) {
   return kind == Kind::pool || kind == Kind::cache || kind == Kind::compute;
 }
 
-// word = generation << 32 | state. Each slot has its own cache line: each call changes the word of
+// handle = generation << 32 | kind << 28 | index
+constexpr uint32_t index_bits = 24;
+constexpr uint32_t no_slot = (1u << index_bits) - 1;  // all bits of an index: the end of a list
+constexpr uint32_t kind_shift = 28;
+constexpr uint32_t chunk_slots = 1024;
+constexpr uint32_t max_chunks = 4096;
+constexpr uint32_t run_slots = 16;
+static_assert(max_chunks * chunk_slots <= no_slot && chunk_slots % run_slots == 0);
+
+// word = generation << 32 | state. Each slot has its own cache lines: each call changes the word of
 // its session, which would slow down readers of a pool in the same line.
 struct alignas(64) Slot {
   std::atomic<uint64_t> word{uint64_t{1} << 32};
   std::atomic<uint64_t> holder{0};  // the batch that holds this session
-  std::atomic<uint64_t> parent{0};
-  std::atomic<uint32_t> next{0};  // the index of the next slot in the free list
+  std::atomic<uint32_t> next{0};    // the index of the next slot in the free list
   uint32_t index = 0;
   std::atomic<Kind> kind{};
   // Written before the word becomes live, and read only under a lease.
+  uint64_t parent = 0;
   void* object = nullptr;
-  void (*destroy)(void* object) = nullptr;
   // Created for the first striped object in this slot, and kept for later ones.
   std::atomic<Stripes*> stripes{nullptr};
   // The fork epoch in which the object was created. It is also read without a lease: a thread that
   // reads the epoch of the slot's next object then fails to take the lease.
   std::atomic<uint64_t> epoch{0};
+
+  // The second line has what opening and closing change.
+  alignas(64) void (*destroy)(void* object) = nullptr;  // as object
   // The epoch of a forked child that is closing an inherited object; 0 for none.
   std::atomic<uint64_t> closed_in{0};
+  // The slots of children: the runs that they are in, and which of them are free.
+  std::atomic<uint64_t> runs{no_slot}, free{no_slot};
+  // In the first slot of a run, the index of the next run.
+  std::atomic<uint32_t> next_run{0};
+  // How many slots this object and its children have taken. The slots of a cache are passed on when
+  // there are none: a thread that closed a child may give its slot back after the cache was closed.
+  std::atomic<uint32_t> taken{1};
 };
-
-// handle = generation << 32 | kind << 28 | index
-constexpr uint32_t index_bits = 24;
-constexpr uint32_t no_index = (1u << index_bits) - 1;
-constexpr uint32_t kind_shift = 28;
-constexpr uint32_t chunk_slots = 1024;
-constexpr uint32_t max_chunks = 4096;
-static_assert(max_chunks * chunk_slots <= no_index);
+static_assert(sizeof(Slot) == 128);
 
 // The state of a slot.
 constexpr uint64_t live = 1u << 31;     // the handle is open
@@ -56,8 +67,9 @@ constexpr uint64_t state_mask = 0xFFFFFFFF;
 
 constexpr uint64_t generation_of(uint64_t word) { return word >> 32; }
 
-// All slots of the process, in chunks that are created on demand, and two free lists. It takes no
-// lock.
+// All slots of the process, in chunks that are created on demand. Each cache takes runs of slots
+// for its children, so that they are found without a look at those of others; the rest belong to a
+// slot without an object, the root. It takes no lock.
 class SlotTable {
  public:
   // The slot with this index, or NULL if its chunk was never created.
@@ -68,32 +80,43 @@ class SlotTable {
     return chunk == nullptr ? nullptr : &chunk[index % chunk_slots];
   }
 
-  // Takes a slot from a free list. Slots with stripes are kept for objects that need stripes, so
-  // there are never more stripes than the most such objects that were open at one time.
-  Slot* take(bool striped);
+  // Takes a slot for a child of the object with the handle `parent`, which must be leased, or for
+  // an object without one (0). Slots with stripes are kept for objects that need stripes, so
+  // there are never more stripes than the most such objects that were open at one time. Throws
+  // bad_alloc or LIMIT_REACHED.
+  Slot* take(bool striped, uint64_t parent);
+  // A slot that has used all its generations stays out of use.
   void give_back(Slot* slot);
 
+  // Visits all slots that were taken for children of an object.
   template <class Visit>
-  void for_each(const Visit& visit) const {
-    for (const auto& chunk : chunks_) {
-      Slot* const slots = chunk.load(std::memory_order_acquire);
-      if (slots == nullptr) return;
-      for (uint32_t i = 0; i < chunk_slots; i++) visit(slots[i]);
+  void for_each_child(uint64_t parent, const Visit& visit) const {
+    uint64_t run = existing(parent)->runs.load(std::memory_order_acquire);
+    while ((run & no_slot) != no_slot) {
+      Slot* const slots = existing(run);
+      for (uint32_t i = 0; i < run_slots; i++) visit(slots[i]);
+      run = slots->next_run.load(std::memory_order_relaxed);
     }
   }
 
  private:
-  // A slot of a free list: its chunk exists.
-  Slot* existing(uint64_t index) const {
+  using List = std::atomic<uint64_t>;
+  using Link = std::atomic<uint32_t> Slot::*;
+
+  // The slot that a handle or an entry of a list names: its chunk exists.
+  Slot* existing(uint64_t named) const {
+    const uint64_t index = named & no_slot;
     return &chunks_[index / chunk_slots].load(std::memory_order_acquire)[index % chunk_slots];
   }
-  Slot* pop(std::atomic<uint64_t>& list);
-  void push(std::atomic<uint64_t>& list, Slot* slot);
+  Slot* pop(List& list, Link link);
+  void push(List& list, Link link, Slot* slot);
+  void add_run(Slot& parent);
   void add_chunk();
 
   std::array<std::atomic<Slot*>, max_chunks> chunks_{};
-  std::atomic<uint64_t> free_{no_index};
-  std::atomic<uint64_t> free_striped_{no_index};
+  Slot root_;
+  List free_runs_{no_slot};
+  List free_striped_{no_slot};
 };
 
 // The table exists before any code runs and is never destroyed, because handles may be used while

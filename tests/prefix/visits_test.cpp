@@ -414,6 +414,36 @@ TEST(VisitsTest, OfAPieceOfASaveDoNotGrow) {
   EXPECT_LT(highest[1], 2 * highest[0]);
 }
 
+// ---- Caches beside others -----------------------------------------------------------------------
+
+// What a call on all of a small cache visits does not depend on what other caches have, or had.
+TEST(VisitsTest, OfACacheDoNotGrowWithTheSessionsOfAnother) {
+  const auto visits = [] {
+    cache_test::Cache cache = cache_test::create(cache_test::config_of({}, 16, PKV_STORAGE_NONE));
+    Session session = cache_test::open(cache);
+    cache_test::grow(cache, session, 8);
+    std::vector<uint64_t> counts;
+    const uint32_t tokens = 1;
+    size_t found = 0;
+    counts.push_back(count([&] { CHECK(pkv_cache_validate(cache)); }));
+    counts.push_back(count([&] {
+      const pkv_session step = session;
+      CHECK(pkv_batch_choose_victims(cache, 1, &step, &tokens, 0, nullptr, &found));
+    }));
+    counts.push_back(count([&] { cache.close(); }));
+    session.forget();
+    return counts;
+  };
+  const std::vector<uint64_t> alone = visits();
+  const cache_test::Cache other =
+      cache_test::create(cache_test::config_of({}, 16, PKV_STORAGE_NONE));
+  std::vector<Session> sessions;
+  for (size_t i = 0; i < 20'000; i++) sessions.push_back(cache_test::open(other));
+  EXPECT_EQ(visits(), alone);
+  sessions.resize(10);
+  EXPECT_EQ(visits(), alone);
+}
+
 TEST(VisitsTest, AreCountedForEveryFunctionOfTheIndex) {
   std::set<std::string> named;
   for (const Row& row : rows) named.insert(row.name);
