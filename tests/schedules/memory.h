@@ -288,6 +288,28 @@ class Cell {
 struct ScheduledAtomics {
   static uint32_t thread_number() noexcept { return static_cast<uint32_t>(scheduler.current()); }
 
+  // A value that is not atomic.
+  template <class T>
+  class plain {
+   public:
+    plain(T value) : value_(value) {}
+    plain& operator=(T value) {
+      if (scheduler.running()) cell_.write("writes plain data that");
+      value_ = value;
+      return *this;
+    }
+    plain& operator=(const plain& other) { return *this = T{other}; }
+    plain(const plain& other) : value_(other.value_) {}
+    operator T() const {
+      if (scheduler.running()) cell_.read("reads plain data that");
+      return value_;
+    }
+
+   private:
+    T value_;
+    mutable Cell cell_;
+  };
+
   template <class T>
   class atomic {
     using Where = std::source_location;

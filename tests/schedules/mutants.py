@@ -21,7 +21,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCES = "engine/memory/pool*.cpp"
+SOURCES = ("engine/memory/pool*.cpp", "engine/memory/id_queue.h")
 RUN_LIMIT = 300  # seconds; a checker that runs on has found nothing
 
 SWAP = r"word\.compare_exchange_weak\(seen, pack\(state\), [^)]*\)"
@@ -83,6 +83,23 @@ SEEDED = [
         "word.store(word.load(std::memory_order_relaxed) + one_reference, "
         "std::memory_order_relaxed)",
     ),
+    (
+        "a set flag is only read",
+        r"queued_\[id\]\.exchange\(true, std::memory_order_acq_rel\)",
+        "queued_[id].load(std::memory_order_acquire) || "
+        "queued_[id].exchange(true, std::memory_order_acq_rel)",
+    ),
+    (
+        "a flag is cleared before its link is read",
+        r"( +taken_ = next_\[id\];\n)(.*\n)",
+        r"\2\1",
+    ),
+    (
+        "listed before the reference is gone",
+        r"( *const pkv_status status = update\(block, PKV_NOT_HELD, (?:.*\n)+?)"
+        r" *if \(after\.references == 1 && alone_\) alone_->add\(id\);\n",
+        r"if (alone_ && references(block_id(block)) == 2) alone_->add(block_id(block));\n\1",
+    ),
     ("refused list keeps its references", r"release_held\(i, blocks\);", ";"),
     (
         "alloc waits for a release",
@@ -94,6 +111,7 @@ SEEDED = [
 SHORT = [
     "no generation check",
     "counter raised before the bit is set",
+    "a set flag is only read",
     "shard_of(word_).free.fetch_add(release)",
     "fetch_and(acquire)",
 ]
@@ -214,7 +232,8 @@ def main():
     source = options.tree / "src"
     files = {
         path.relative_to(source).as_posix(): path.read_text()
-        for path in sorted(source.glob(SOURCES))
+        for pattern in SOURCES
+        for path in sorted(source.glob(pattern))
     }
     mutants = [*seeded(files), *orders(files)]
     excused = justified()

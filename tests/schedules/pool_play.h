@@ -15,6 +15,7 @@
 //   keep a b     holds back blocks 0 and 1, if both are free; writes their payloads
 //   give a b     reads the payloads and gives these blocks out again
 //   rest         if all blocks are counted free, the pool is at rest: validate
+//   alone        takes all blocks that the pool lists as left with one reference, and looks at them
 //   hold 62      alloc that many and keep them (setup only)
 //
 // A thread does not use blocks that it was refused.
@@ -47,6 +48,7 @@ struct Case {
   uint32_t weak_failures = 1;  // Spurious failures of swaps, for each thread.
   // False means that at most one thread allocs, so no word of bits needs a second look.
   bool rivals = true;
+  bool alone = false;  // The pool lists blocks that are left with one reference.
   Relaxations relaxed{};
 };
 
@@ -133,6 +135,9 @@ class PoolPlay {
     arena_.release();
     memory.begin();
     build_pool(pool_, case_, &arena_);
+    queue_begin_ = memory.locations();
+    if (case_.alone) pool_->list_alone();
+    seen_alone_.assign(case_.blocks, no_generation);
     index_.emplace(Block{0});
     std::fill_n(payloads_, case_.blocks, Payload{});
     slots_[0] = Slots{};
@@ -154,10 +159,11 @@ class PoolPlay {
   }
 
   // state(i) reads the state of block i, and free_count() the counters, whose index is the last
-  // location. The remaining locations are words of bits.
+  // location. Those of the queue come before it. The remaining locations are words of bits.
   void name_locations() {
     for (uint32_t location = 0; location < memory.locations(); location++)
-      memory.name(location, "bits#" + std::to_string(location));
+      memory.name(location,
+                  (location < queue_begin_ ? "bits#" : "queue#") + std::to_string(location));
     memory.name(memory.locations() - 1, "index");
     for (uint32_t id = 0; id < case_.blocks; id++) {
       pool_->state(id);
@@ -214,7 +220,9 @@ class PoolPlay {
   void change(const Step& step, Held& held);
   void look(const Step& step, Held& held);
   void rest();
+  void take_alone();
   void judge();
+  void judge_alone();
   std::string history_key(const Model& end) const;
 
   Operation begin(Call call, Block block = 0, uint32_t n = 0) {
@@ -242,6 +250,10 @@ class PoolPlay {
   std::pmr::monotonic_buffer_resource arena_{buffer_, sizeof buffer_};
   std::optional<Pool> pool_;
   std::optional<ScheduledAtomics::atomic<uint64_t>> index_;
+  uint32_t queue_begin_ = 0;  // the first location of the pool's queue
+  // By block: the generation in which it was listed, and then seen to have one reference.
+  static constexpr uint32_t no_generation = ~uint32_t{0};
+  std::vector<uint32_t> seen_alone_;
   Payload payloads_[max_blocks];
   Slots slots_[max_threads];
   uint32_t turn_ = 0, turn_of_[max_threads] = {};

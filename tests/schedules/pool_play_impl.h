@@ -16,6 +16,7 @@ inline void PoolPlay::perform(const Step& step) {
   if (step.verb == "retain" || step.verb == "share") return retain(step, slots);
   if (step.verb == "release" || step.verb == "drop") return release(step, slots);
   if (step.verb == "rest") return rest();
+  if (step.verb == "alone") return take_alone();
   if (step.verb == "keep") return hold_back(step, slots);
   if (step.verb == "give") return give_out(step, slots);
   if (step.verb == "hold") {
@@ -177,6 +178,35 @@ inline void PoolPlay::rest() {
   if (text[0] != '\0') scheduler.found("all blocks are counted free, but validate says: %s", text);
 }
 
+inline void PoolPlay::take_alone() {
+  while (const std::optional<uint32_t> id = pool_->take_alone()) {
+    const BlockState state = pool_->state(*id);
+    seen_alone_[*id] = state.references == 1 ? state.generation : no_generation;
+  }
+}
+
+// The thread that takes the blocks that are listed sees each one that a release left with one
+// reference, unless it is still listed.
+inline void PoolPlay::judge_alone() {
+  std::vector<bool> listed(case_.blocks);
+  while (const std::optional<uint32_t> id = pool_->take_alone()) {
+    if (listed[*id]) scheduler.found("block %u is listed twice", *id);
+    listed[*id] = true;
+  }
+  for (uint32_t id = 0; id < case_.blocks; id++) {
+    BlockState last{};
+    bool left_alone = false;
+    memory.values(state_locations_[id], [&](uint64_t value) {
+      const BlockState state = pkv::memory::unpack(value);
+      if (state.references != 1) left_alone = false;
+      if (state.references == 1 && last.references == 2) left_alone = true;
+      last = state;
+    });
+    if (left_alone && !listed[id] && seen_alone_[id] != last.generation)
+      scheduler.found("block %u was left with one reference, and is neither listed nor seen", id);
+  }
+}
+
 inline std::string PoolPlay::history_key(const Model& end) const {
   std::string key(reinterpret_cast<const char*>(end.states.data()),
                   end.states.size() * sizeof end.states[0]);
@@ -210,6 +240,7 @@ inline void PoolPlay::judge() {
       generation = next;
     });
   }
+  if (case_.alone) judge_alone();
   try {
     pool_->validate();
   } catch (const pkv::Error& error) {

@@ -27,12 +27,15 @@ class RandomCase {
       case_.first_generation = pkv::memory::retired_generation - 1 - random_.below(2);
     for (uint32_t i = 0; i < shared; i++)
       setup_ += (setup_.empty() ? "alloc " : "; alloc ") + letter(i);
+    case_.alone = random_.below(3) == 0;
     const uint32_t threads = 2 + random_.below(3);
     for (uint32_t thread = 0; thread < threads; thread++) {
       std::vector<uint32_t> owned;
       for (uint32_t i = 0; i < shared; i++)
         if (i % threads == thread) owned.push_back(i);
       threads_ += (thread == 0 ? "" : " | ") + program(owned, shared);
+      // One thread only may take what is listed.
+      if (thread == 0 && case_.alone) threads_ += "; alone";
     }
     case_.setup = setup_.c_str();
     case_.threads = threads_.c_str();

@@ -6,18 +6,20 @@
 // the take() that clears it, which therefore sees everything that the adding thread did before.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory_resource>
 #include <optional>
 #include <vector>
 
+#include "engine/memory/atomics.h"
+
 namespace pkv::memory {
 
-class IdQueue {
+template <class Atomics = StdAtomics>
+class BasicIdQueue {
  public:
   // Throws bad_alloc.
-  IdQueue(uint32_t ids, const std::pmr::polymorphic_allocator<>& memory)
+  BasicIdQueue(uint32_t ids, const std::pmr::polymorphic_allocator<>& memory)
       : queued_(ids, memory), next_(ids, none, memory) {}
 
   void add(uint32_t id) noexcept {
@@ -52,10 +54,15 @@ class IdQueue {
     }
   }
 
-  std::pmr::vector<std::atomic<bool>> queued_;
-  std::pmr::vector<uint32_t> next_;
-  std::atomic<uint32_t> head_{none};
+  template <class T>
+  using atomic = typename Atomics::template atomic<T>;
+
+  std::pmr::vector<atomic<bool>> queued_;
+  std::pmr::vector<typename Atomics::template plain<uint32_t>> next_;
+  atomic<uint32_t> head_{none};
   uint32_t taken_ = none;  // the first of those that belong to the taking threads alone
 };
+
+using IdQueue = BasicIdQueue<>;
 
 }  // namespace pkv::memory

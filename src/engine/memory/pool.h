@@ -215,7 +215,7 @@ class BasicPool {
   uint32_t shard_count_ = 1;
   std::pmr::vector<atomic<uint64_t>> states_;
   std::pmr::vector<atomic<uint64_t>> free_bits_;
-  std::optional<IdQueue> alone_;
+  std::optional<BasicIdQueue<Atomics>> alone_;
   PageUse* page_use_ = nullptr;
   Shard shards_[shard_limit];
   Hint hints_[hint_count];
