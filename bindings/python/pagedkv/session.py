@@ -25,7 +25,8 @@ from ._cache_base import CacheBase, CacheMember
 from ._handle import call, number, report, signed32, unsigned
 from ._library import library
 from ._repr import counted
-from .generated.raw import HintAction, Retention
+from .errors import MisuseError
+from .generated.raw import HintAction, Retention, Status
 from .generated.records import HintResult, SessionInfo
 from .states import StateBytes
 
@@ -70,7 +71,10 @@ class Session(CacheMember):
         are unknown.
         """
         begin = unsigned(first, 64, "first")
-        count = max(0, self.length - begin) if n is None else unsigned(n, 40, "n")
+        count = max(0, self.length - begin) if n is None else unsigned(n, 64, "n")
+        if begin + count > (total := self.info().total):  # otherwise memory for n is allocated
+            sentence = f"tokens {begin} to {begin + count} of a session that has {total}"
+            raise MisuseError(Status.OUT_OF_RANGE, sentence)
         found = np.empty(count, np.int32)
         call(library().session_get_tokens, self._handle, begin, count, address(found))
         return found

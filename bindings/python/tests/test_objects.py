@@ -225,6 +225,9 @@ def test_sessions_in_full(cache: pagedkv.Cache) -> None:
         assert session.tokens().tolist() == [pagedkv.NO_TOKEN] * 4
         session.set_tokens(1, [7, 8])
         assert session.tokens(1, 2).tolist() == [7, 8]
+        # It would need 4 TiB of memory.
+        with pytest.raises(pagedkv.MisuseError, match=r"has 4.*\(OUT_OF_RANGE\)"):
+            session.tokens(1, 2**40)
         half, room = np.empty((3, 16), np.float16), np.empty((3, 1, 16), np.float32)
         k, v = session.read(1, 1, 3, half, room)
         np.testing.assert_array_equal(v[:2, 0], rows[1:, 0] + 1)
