@@ -213,7 +213,7 @@ class Fighter {
 
 void check_fight(uint32_t threads) {
   Arena arena(threads);
-  const storm::Clock clock;
+  const storm::Clock clock(60'000);
   EXPECT_EQ(storm::run(storm::threads(6),
                        [&](unsigned, std::mt19937& random) {
                          Fighter fighter(arena, random);
@@ -232,7 +232,7 @@ TEST(Fights, OverTheSameHandlesWithWorkerThreads) { check_fight(2); }
 // One thread destroys the cache while others use it. The cache is freed when no call is inside it,
 // and from then on all handles are stale.
 void check_destroy(uint32_t threads) {
-  const storm::Clock clock;
+  const storm::Clock clock(4);
   uint64_t destroyed = 0;
   while (clock.running()) {
     Arena arena(threads);
@@ -272,7 +272,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
   config.storage = PKV_STORAGE_NONE;
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));
-  const storm::Clock clock;
+  const storm::Clock clock(30'000);
   EXPECT_EQ(storm::run(storm::threads(8),
                        [&](unsigned thread, std::mt19937& random) {
                          std::vector<pkv_session> closed;
@@ -309,7 +309,7 @@ TEST(Fights, Pool) {
   OK(pkv_pool_create(&config, &pool));
   // Plain memory: the pool must order one owner's writes before the next one's.
   std::vector<unsigned> owner(config.blocks);
-  const storm::Clock clock;
+  const storm::Clock clock(40'000);
   EXPECT_EQ(storm::run(
                 storm::threads(8),
                 [&](unsigned thread, std::mt19937& random) {

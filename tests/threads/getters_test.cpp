@@ -60,13 +60,13 @@ TEST(Getters, NeverMakeAnotherThreadBusy) {
   for (pkv_session& session : sessions) OK(pkv_session_open(cache, nullptr, &session));
   std::atomic<pkv_batch> batch = nullptr;
   std::atomic<uint64_t> steps = 0;
-  const storm::Clock clock;
+  const storm::Clock clock(15'000);
   EXPECT_EQ(storm::run(4,
                        [&](unsigned thread, std::mt19937& random) {
-                         while (clock.running()) {
-                           if (thread == 0)
-                             step(cache, sessions, batch), steps++;
-                           else if (thread == 1)
+                         while (thread == 0 && clock.running())
+                           step(cache, sessions, batch), steps++;
+                         while (!clock.over()) {
+                           if (thread == 1)
                              choose(cache, sessions.back());
                            else
                              get(sessions[random() % sessions.size()], batch);

@@ -46,20 +46,19 @@ TEST(Loads, NobodySeesASessionThatChanges) {
   pkv_session own = nullptr;
   OK(pkv_session_open(cache, nullptr, &own));
 
-  std::atomic<bool> done{false};
+  const storm::Clock clock(40);
   EXPECT_EQ(storm::run(2,
                        [&](unsigned thread, std::mt19937&) {
                          // This reads every other session.
                          const uint32_t all = blocks * block_size;
                          std::vector<pkv_session> sessions(saved);
                          size_t count = 0;
-                         while (thread == 0 && !done) {
+                         while (thread == 0 && !clock.over()) {
                            const pkv_status status = pkv_batch_choose_victims(
                                cache, 1, &own, &all, saved, sessions.data(), &count);
                            HOSTILE_CHECK(status == PKV_OK || status == PKV_OUT_OF_BLOCKS,
                                          "choose_victims: %s", pkv_last_error());
                          }
-                         const storm::Clock clock;
                          while (thread == 1 && clock.running()) {
                            OK(pkv_file_load(cache, nullptr, &stream, saved, sessions.data(),
                                             nullptr, &count));
@@ -67,7 +66,6 @@ TEST(Loads, NobodySeesASessionThatChanges) {
                              while (pkv_session_close(session) == PKV_BUSY)
                                std::this_thread::yield();
                          }
-                         done = true;
                        }),
             "");
   EXPECT_EQ(pkv_cache_validate(cache), PKV_OK) << pkv_last_error();

@@ -74,7 +74,7 @@ TEST(LookUps, HoldTheirOwnTextWhileOthersEvict) {
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));
   std::atomic<uint64_t> matched = 0;
-  const storm::Clock clock;
+  const storm::Clock clock(2000);
   const std::string failed = storm::run(storm::threads(4), [&](unsigned, std::mt19937& random) {
     while (clock.running()) {
       const std::vector<int32_t> text = draw_text(random);
@@ -103,7 +103,7 @@ TEST(ReadWriteLock, LetsReadersInTogetherAndWritersAlone) {
   std::atomic<int> readers = 0, most_readers = 0;
   int64_t written = 0;  // by writers alone
   std::atomic<int64_t> writes = 0;
-  const storm::Clock clock;
+  const storm::Clock clock(50'000);
   const std::string failed = storm::run(storm::threads(6), [&](unsigned, std::mt19937& random) {
     while (clock.running()) {
       const auto work = std::chrono::microseconds(random() % 50 == 0 ? 3000 : random() % 20);

@@ -124,7 +124,7 @@ void check_storm(uint64_t blocks, uint32_t threads, pkv_storage storage, bool sh
   const std::vector<std::vector<float>> expected = alone(storage);
   const Shared shared(blocks, threads, storage);
   std::atomic<uint64_t> done{0}, preempted{0};
-  const storm::Clock clock;
+  const storm::Clock clock(1000);
   EXPECT_EQ(storm::run(storm::threads(4),
                        [&](unsigned, std::mt19937& random) {
                          while (clock.running()) {

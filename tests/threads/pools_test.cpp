@@ -45,7 +45,7 @@ uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
 }
 
 TEST(Pools, DestroyWhileOthersCall) {
-  const storm::Clock clock;
+  const storm::Clock clock(4);
   uint64_t destroyed = 0;
   std::atomic<uint64_t> let_in{0};
   while (clock.running()) {
@@ -76,7 +76,7 @@ TEST(Pools, DestroyWhileOthersCall) {
 
 // If many threads destroy a pool, exactly one succeeds.
 TEST(Pools, OneDestroyWins) {
-  const storm::Clock clock;
+  const storm::Clock clock(1500);
   while (clock.running()) {
     const pkv_pool pool = make_pool();
     std::atomic<int> won{0};

@@ -66,7 +66,7 @@ class RoomStorm : public testing::TestWithParam<Room> {
 
 TEST_P(RoomStorm, NoStepIsRefusedWhileWhatSessionsHoldFits) {
   static_assert(session_threads * most_pages <= pages);
-  const storm::Clock clock;
+  const storm::Clock clock(15'000);
   std::atomic<uint64_t> steps{0};
   EXPECT_EQ(storm::run(session_threads,
                        [&](unsigned, std::mt19937& random) {

@@ -86,11 +86,12 @@ void fight() {
   Stripes stripes;
   Line<bool> mark, closed;
   Line<uint64_t> let_in, times_closed;
-  const storm::Clock clock, patience(20 * storm::duration());
   // On busy processors it may take longer until both have happened.
-  const auto running = [&] {
-    return clock.running() ||
-           ((let_in.value == 0 || times_closed.value == 0) && patience.running());
+  const storm::Clock clock(2000);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto missing = [&] {
+    return (let_in.value == 0 || times_closed.value == 0) && !storm::somebody_failed &&
+           std::chrono::steady_clock::now() < patience;
   };
   const auto close_and_open = [&](std::mt19937& random) {
     for (uint64_t wait = random() % 3000; wait > 0; wait--)
@@ -113,11 +114,11 @@ void fight() {
     }
   };
   const std::string failed = storm::run(threads, [&](unsigned thread, std::mt19937& random) {
-    while (thread == 0 && running()) close_and_open(random);
+    while (thread == 0 && (clock.running() || missing())) close_and_open(random);
     // The store of a call waits for earlier ones to memory that is in no cache, and the load of the
     // mark does not.
     std::vector<std::atomic<uint64_t>> far(thread == 0 ? 0 : 1 << 22);
-    while (thread != 0 && running()) {
+    while (thread != 0 && (!clock.over() || missing())) {
       for (int i = 0; i < 8; i++) far[random() % far.size()].store(1, std::memory_order_relaxed);
       const Stripes::Entry entry = stripes.enter();
       if (!mark.value.load(std::memory_order_acquire)) {
