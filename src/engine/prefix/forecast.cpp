@@ -18,9 +18,10 @@ Forecast::Forecast(std::span<const std::unique_ptr<memory::Group>> groups,
   if (pages != nullptr) pages_.emplace(*pages);
 }
 
-// Adds tails, then holders, then pins until the call fits. Then takes back those without which it
-// still fits, the last first: a content of a text that is in use frees nothing, nor does a pin
-// above another one.
+// Adds tails, then holders, then pins until the call fits. What goes only ever makes blocks free or
+// copies needless, so a call that does not fit without all of them never fits. Then takes back
+// those without which it still fits, the last first: a content of a text that is in use frees
+// nothing, nor does a pin above another one.
 Price Forecast::price(const Lack& lack, std::span<const Holder> holders) {
   holders_ = holders;
   begin(lack);
