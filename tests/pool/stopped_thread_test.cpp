@@ -17,7 +17,8 @@ namespace {
 // An atomics policy that counts and notes every operation, and runs the other thread before
 // operation number `stop_at`.
 struct SteppedAtomics {
-  // The operations that change memory: s(wap), a(nd), o(r), + and w(rite). Loads are not noted.
+  // The operations that change memory: s(wap), e(xchange), a(nd), o(r), + and w(rite). Loads are
+  // not noted.
   inline static std::string changes;
   inline static int operations = 0;
   inline static int stop_at = 0;
@@ -58,6 +59,9 @@ struct SteppedAtomics {
     T fetch_or(T other, std::memory_order) {
       return change('o', [other](T now) { return now | other; });
     }
+    T exchange(T value, std::memory_order) {
+      return change('e', [value](T) { return value; });
+    }
     bool compare_exchange_weak(T& expected, T desired, std::memory_order, std::memory_order) {
       const T seen = change('s', [&](T now) { return now == expected ? desired : now; });
       return std::exchange(expected, seen) == seen;
@@ -72,6 +76,9 @@ struct SteppedAtomics {
     }
     T value_{};
   };
+
+  template <class T>
+  using plain = T;
 };
 
 using SteppedPool = BasicPool<SteppedAtomics>;
