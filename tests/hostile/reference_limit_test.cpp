@@ -169,5 +169,29 @@ TEST_F(ReferenceLimit, OfWhatIsPublished) {
   check({first.get(), second.get(), third.get()});
 }
 
+// A session uses the path of a text without a reference to its last block, so the index cannot let
+// go of that block, though nobody but the session that writes to it has one. The step fails.
+TEST_F(ReferenceLimit, OfATailThatTheIndexCannotLetGoOf) {
+  const auto first = open(), second = open();
+  append(*first, 2 * block_size);
+  {
+    Full full(pool(0), block(*first, 0, 1)), full_too(pool(1), block(*first, 1, 1));
+    append(*second, 2 * block_size);
+  }
+  ASSERT_NE(block(*first, 0, 1), block(*second, 0, 1));
+  first->trim(block_size + 4);
+  const auto third = open(false), fourth = open(false);
+  append(*third, 14 * block_size);
+  append(*fourth, 15 * block_size);
+  ASSERT_EQ(0u, pool(0).free_count());
+  try {
+    append(*first, 1);
+    ADD_FAILURE() << "there was a block for the copy";
+  } catch (const Error& error) {
+    EXPECT_EQ(PKV_OUT_OF_BLOCKS, error.status);
+  }
+  check({first.get(), second.get(), third.get(), fourth.get()});
+}
+
 }  // namespace
 }  // namespace pkv::reference_limit_test

@@ -185,9 +185,10 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
       taken_before = taken;
       continue;
     }
-    const bool nothing =
-        !expired && price.tails.empty() && price.holders.empty() && price.pins.empty();
-    if (nothing && !look_again(late++, purpose)) return {lacking, 0};
+    // Tails may not help: the index cannot let go of one while a session uses its text whose own
+    // reference to it was refused.
+    const bool only_tails = !expired && price.holders.empty() && price.pins.empty();
+    if (only_tails && !look_again(late++, purpose)) return {lacking, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);
   }
 }
