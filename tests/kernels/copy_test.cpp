@@ -37,7 +37,7 @@ void for_each_case(unsigned seed, const Check& check) {
   for (const pkv_layout layout : layouts)
     for (const pkv_dtype k_dtype : stored_dtypes)
       for (const pkv_dtype caller : row_dtypes)
-        for (int round = 0; round < pkv::test::rounds(4); round++) {
+        for (int round = 0; round < pkv::test::rounds(2); round++) {
           const pkv_dtype v_dtype = round % 2 == 0 ? k_dtype : pick_dtype(random);
           CopyCase sample(random, layout, k_dtype, v_dtype, caller);
           check(random, sample);
@@ -229,7 +229,7 @@ TEST_P(Copy, TransfersTheBitsOfAPositionWithinASequenceAndNothingElse) {
   Random random(16);
   for (const pkv_layout layout : layouts) {
     for (const pkv_dtype k_dtype : stored_dtypes) {
-      for (int round = 0; round < pkv::test::rounds(20); round++) {
+      for (int round = 0; round < pkv::test::rounds(8); round++) {
         const Shape shape = random_shape(random, layout, k_dtype, pick_dtype(random));
         Sequence sequence = random_bytes(shape, random), expected = sequence;
         const Sequence before = sequence;
@@ -252,7 +252,7 @@ TEST_P(Copy, TransfersBitsBetweenSequencesOfAnyLayoutAndBlockSize) {
   for (const pkv_layout from_layout : layouts) {
     for (const pkv_layout to_layout : layouts) {
       for (const pkv_dtype k_dtype : stored_dtypes) {
-        for (int round = 0; round < pkv::test::rounds(10); round++) {
+        for (int round = 0; round < pkv::test::rounds(4); round++) {
           const Shape shape = random_shape(random, from_layout, k_dtype, pick_dtype(random));
           Shape other = random_shape(random, to_layout, k_dtype, shape.v_dtype);
           other.kv_heads = shape.kv_heads, other.key_dim = shape.key_dim,

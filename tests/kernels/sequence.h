@@ -11,7 +11,23 @@
 
 namespace pkv::kernels::test {
 
-using Random = std::mt19937_64;
+// SplitMix64, in a quarter of the time of std::mt19937_64.
+class Random {
+ public:
+  using result_type = uint64_t;
+  explicit Random(uint64_t seed) : state_(seed) {}
+  static constexpr uint64_t min() { return 0; }
+  static constexpr uint64_t max() { return UINT64_MAX; }
+  uint64_t operator()() {
+    uint64_t x = state_ += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+  }
+
+ private:
+  uint64_t state_;
+};
 
 inline uint64_t pick(Random& random, uint64_t from, uint64_t to) {
   return std::uniform_int_distribution<uint64_t>(from, to)(random);
@@ -20,7 +36,7 @@ inline pkv_dtype pick_dtype(Random& random) {
   return pkv::test::stored_dtypes[pick(random, 0, std::size(pkv::test::stored_dtypes) - 1)];
 }
 inline float real(Random& random) {
-  return std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);
+  return static_cast<float>(static_cast<int64_t>(random()) >> 39) * 0x1p-24f;
 }
 
 struct Shape {
