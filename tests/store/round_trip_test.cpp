@@ -95,12 +95,14 @@ TEST(RoundTrip, EveryDtypeOfEveryShape) {
       }
 }
 
+// Each group has each pair of kinds, each time of other types and block sizes.
 TEST(RoundTrip, BetweenBlockSizesLayoutsAndStorages) {
+  int turn = 0;
   for (const auto& [name, setup] : setups())
     for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_INT4})
       for (const auto& [size_before, size_after] :
            {std::pair{16u, 32u}, {32u, 16u}, {64u, 16u}, {16u, 48u}, {48u, 16u}, {96u, 32u}})
-        for (int kinds = 0; kinds < 16; kinds += pkv::test::sanitized ? 5 : 1) {
+        for (int kinds = turn++ % 5; kinds < 16; kinds += 5) {
           const auto kept = [&, &base = setup](int kind, uint32_t block_size) {
             Plan one = base.with(dtype, dtype);
             one.block_size = block_size;
