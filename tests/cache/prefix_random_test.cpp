@@ -2,7 +2,7 @@
 #include <mutex>
 #include <thread>
 
-#include "../support/sanitizers.h"
+#include "../support/rounds.h"
 #include "prefix_play.h"
 
 namespace cache_test::prefix_random_test {
@@ -11,7 +11,7 @@ namespace {
 class PrefixRandom : public testing::TestWithParam<PrefixSetup> {};
 
 TEST_P(PrefixRandom, SessionsHoldWhatTheirTextsSay) {
-  constexpr uint64_t seeds = pkv::test::sanitized ? 10 : 30;
+  const uint64_t seeds = pkv::test::number_in("PKV_ROUNDS", 10);
   uint64_t matched = 0, refused = 0, read_back = 0, corrupt = 0;
   for (uint64_t seed = 1; seed <= seeds; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -54,7 +54,7 @@ void play_from_threads(PrefixWorld& world, uint64_t round, std::atomic<uint64_t>
     threads.emplace_back([&, t] {
       try {
         PrefixPlay play(world, Random(4 * round + t), false);
-        for (int i = 0; i < 600; i++) {
+        for (int i = 0; i < 300; i++) {
           play.operate();
           play.compare();
         }

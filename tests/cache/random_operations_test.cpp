@@ -1,4 +1,4 @@
-#include "../support/sanitizers.h"
+#include "../support/rounds.h"
 #include "play.h"
 
 namespace cache_test::random_operations_test {
@@ -7,7 +7,7 @@ namespace {
 class RandomOperations : public testing::TestWithParam<Setup> {};
 
 TEST_P(RandomOperations, AgreeWithANaiveModel) {
-  constexpr uint64_t seeds = pkv::test::sanitized ? 8 : 20;
+  const uint64_t seeds = pkv::test::number_in("PKV_ROUNDS", 8);
   uint64_t refused = 0, no_memory = 0;
   for (uint64_t seed = 1; seed <= seeds; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -177,7 +177,7 @@ TEST(Reserve, NumbersOfTokensThatNoSessionCanHaveAreRefusedAtOnce) {
   }
 }
 
-const uint64_t rounds = pkv::test::number_in("PKV_ROUNDS", pkv::test::sanitized ? 60 : 300);
+const uint64_t rounds = pkv::test::number_in("PKV_ROUNDS", pkv::test::sanitized ? 60 : 100);
 
 TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
   for (const SmallCache& kind : kinds) {

@@ -1,5 +1,6 @@
 #include <thread>
 
+#include "../support/rounds.h"
 #include "world_play.h"
 
 namespace world {
@@ -9,7 +10,7 @@ class World : public testing::TestWithParam<SmallCache> {};
 
 TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
   uint64_t matched = 0, trimmed = 0, fetched = 0;
-  for (uint64_t seed = 1; seed <= 8; seed++) {
+  for (uint64_t seed = 1; seed <= pkv::test::number_in("PKV_ROUNDS", 6); seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     WorldPlay play(GetParam(), Random(seed));
     for (int i = 0; i < 200; i++) {

@@ -138,7 +138,7 @@ double percent(const Workload& workload, uint64_t capacity, pkv_eviction evictio
 
 TEST_P(Eviction, TheLearnedPolicyIsNeverMuchWorseThanRecencyAndFrequency) {
   Generator generator(1);
-  const Workload workload = GetParam().make(24000, generator);
+  const Workload workload = GetParam().make(16000, generator);
   for (const uint64_t capacity : {100, 400, 1600, 6000}) {
     const double lru = percent(workload, capacity, PKV_EVICTION_LRU),
                  lfu = percent(workload, capacity, PKV_EVICTION_LFU),

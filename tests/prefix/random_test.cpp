@@ -1,16 +1,18 @@
 // Uses the index at random through the C interface and compares it with a naive one: a set of all
-// texts that were published. Every step is validated.
+// texts that were published. Every step is validated. PKV_ROUNDS is the number of steps.
 #include <map>
 #include <random>
 #include <set>
 
 #include "../support/portable.h"
+#include "../support/rounds.h"
 #include "replay.h"
 
 namespace random_test {
 namespace {
 
 constexpr uint32_t block_size = 16;
+const int rounds = static_cast<int>(pkv::test::number_in("PKV_ROUNDS", 5000));
 using Text = std::vector<int32_t>;
 
 Text first_tokens(const Text& text, size_t n) {
@@ -176,18 +178,18 @@ INSTANTIATE_TEST_SUITE_P(, Random,
 
 TEST_P(Random, WithRoomForAllEveryPublishedBeginningIsFound) {
   complete_ = true;
-  play(8000, 6, 3000);
+  play(8000, 6, std::min(rounds, 2000));  // more evict something
   EXPECT_EQ(0u, evicted_);
 }
 
 TEST_P(Random, WithLittleRoomWhatIsFoundIsRight) {
-  play(60, 6, 20000);
-  EXPECT_GT(evicted_, 1000u);
+  play(60, 6, rounds);
+  EXPECT_GT(evicted_, rounds / 20u);
 }
 
 TEST_P(Random, WithoutMemoryNothingBreaks) {
-  play(60, 6, 20000, true);
-  EXPECT_GT(memory_.refused, 1000u);
+  play(60, 6, rounds, true);
+  EXPECT_GT(memory_.refused, rounds / 20u);
 }
 
 }  // namespace
