@@ -31,6 +31,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 HERE = pathlib.Path(__file__).parent
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_others_left_is_not_looked_at() -> Iterator[None]:
+    """Each collection would look at all that pytest and other tests have imported."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _only_we_collect() -> Iterator[None]:
     gc.collect()

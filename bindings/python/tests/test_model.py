@@ -4,6 +4,7 @@ everything it holds follows from that.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,10 @@ class Texts(RuleBasedStateMachine):
 
 
 Texts.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, database=None, derandomize=True
+    max_examples=int(os.environ.get("PKV_ROUNDS", "20")),
+    stateful_step_count=25,
+    deadline=None,
+    database=None,
+    derandomize=True,
 )
 TestTexts = Texts.TestCase
