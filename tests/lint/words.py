@@ -36,8 +36,16 @@ REFUSED = {
 }
 # Words may be on two lines, with the marks of a comment or the quotes of a string between them.
 GAP = r"""(?:[\s"'*/#!;]+)"""
+
+
+def word_of(phrase):
+    """A word that each text with this phrase has, or ""."""
+    words = re.findall(r"(?<![\\\w%])[a-z]+(?![\w?])", re.sub(r"\([^)]*\)", "(", phrase))
+    return max(words, key=len, default="")
+
+
 PATTERNS = [
-    (re.compile(r"(?<!\w)" + phrase.replace(" ", GAP) + r"\b", re.I), better)
+    (re.compile(r"(?<!\w)" + phrase.replace(" ", GAP) + r"\b", re.I), word_of(phrase), better)
     for phrase, better in REFUSED.items()
 ]
 
@@ -49,8 +57,10 @@ def is_prose(path):
 
 
 def check_text(name, text):
-    for pattern, better in PATTERNS:
-        for match in pattern.finditer(text):
+    lower = text.lower()
+    for pattern, word, better in PATTERNS:
+        # Finding the word takes a twentieth of the time.
+        for match in pattern.finditer(text) if word in lower else ():
             line = text.count("\n", 0, match.start()) + 1
             words = " ".join(re.split(GAP, match[0]))
             yield f"{name}:{line}: '{words}'; write: {better}"
