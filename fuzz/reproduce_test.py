@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 TARGETS = ("arguments", "attention", "prefix", "sessions", "threads")
-INPUTS = 3
+INPUTS = 2
 
 
 def run(command, **environment):

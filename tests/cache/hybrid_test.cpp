@@ -136,7 +136,7 @@ TEST(Hybrid, AStepThatFitsOnceTheWindowLeftWorks) {
   };
   Random random(9);
   uint64_t refused = 0, late = 0, before = 0;
-  const int texts = pkv::test::sanitized ? 5 : 20;
+  const int texts = pkv::test::sanitized ? 5 : 8;
   for (int text = 0; text < texts; text++) {
     Cache cache = create_hybrid(100, blocks);
     Sequence sequence(cache, 10 + text);

@@ -155,7 +155,7 @@ class Pairs {
                     pkv_last_error());
   }
 
-  const uint64_t rounds_ = pkv::test::number_in("PKV_ROUNDS", 10);
+  const uint64_t rounds_ = pkv::test::number_in("PKV_ROUNDS", 5);
   const uint64_t enough_ = 20 * rounds_;  // calls that read
   const Function& function_;
   World world_;

@@ -1,5 +1,6 @@
-"""Each public header compiles alone, without a warning, as C99, C++11 and C++20, and each of C++
-as C++17 and C++20, with every compiler named on the command line after the tree."""
+"""Each public header compiles alone, without a warning, as C99 with every compiler named on the
+command line after the tree, and as C++11 and C++20 with one of them; and each of C++ as C++17 and
+C++20 with every one."""
 
 import subprocess
 import sys
@@ -45,9 +46,10 @@ def compile_alone(root, header, compiler, language, standard, more):
 def check(root, compilers):
     return [
         finding
-        for path in sorted((root / "include/pagedkv").glob("*.h*"))
-        for compiler in compilers
-        for language, standard, more in LANGUAGES[path.suffix]
+        for turn, path in enumerate(sorted((root / "include/pagedkv").glob("*.h*")))
+        for number, compiler in enumerate(compilers)
+        for place, (language, standard, more) in enumerate(LANGUAGES[path.suffix])
+        if path.suffix == ".hpp" or language == "c" or (turn + place) % len(compilers) == number
         for finding in compile_alone(root, path.name, compiler, language, standard, more)
     ]
 

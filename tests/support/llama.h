@@ -4,10 +4,8 @@
 #pragma once
 
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -117,14 +115,30 @@ class Llama {
   }
 
  private:
+  // Adds up lanes, because one sum would wait for each addition before the next.
+  static Real product(const Real* a, const Real* b, uint32_t n) {
+    typedef Real Lanes __attribute__((vector_size(16), aligned(alignof(Real)), may_alias));
+    constexpr uint32_t lanes = sizeof(Lanes) / sizeof(Real);
+    Lanes even{}, odd{};
+    uint32_t i = 0;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      even += *reinterpret_cast<const Lanes*>(a + i) * *reinterpret_cast<const Lanes*>(b + i);
+      odd += *reinterpret_cast<const Lanes*>(a + i + lanes) *
+             *reinterpret_cast<const Lanes*>(b + i + lanes);
+    }
+    Real sum = 0;
+    for (uint32_t lane = 0; lane < lanes; lane++) sum += even[lane] + odd[lane];
+    for (; i < n; i++) sum += a[i] * b[i];
+    return sum;
+  }
+
   // Multiplies the rows of x by a matrix [outputs][inputs].
   static Vector multiply(const Vector& x, const Real* matrix, uint32_t inputs, uint32_t outputs) {
     const size_t rows = x.size() / inputs;
     Vector result(rows * outputs);
     for (size_t r = 0; r < rows; r++) {
       for (uint32_t o = 0; o < outputs; o++) {
-        const Real* const row = matrix + size_t{o} * inputs;
-        result[r * outputs + o] = std::transform_reduce(row, row + inputs, &x[r * inputs], Real{0});
+        result[r * outputs + o] = product(&x[r * inputs], matrix + size_t{o} * inputs, inputs);
       }
     }
     return result;
