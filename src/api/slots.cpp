@@ -15,6 +15,11 @@ uint64_t tagged(uint64_t head, uint32_t index) {
   return ((head >> index_bits) + 1) << index_bits | index;
 }
 
+// Returns whether a slot has a generation left for another handle.
+bool can_be_reused(const Slot& slot) {
+  return generation_of(slot.word.load(std::memory_order_relaxed)) < state_mask;
+}
+
 }  // namespace
 
 Slot* SlotTable::take(bool striped, uint64_t parent) {
@@ -38,8 +43,7 @@ void SlotTable::give_back(Slot* slot) {
     slot->free.store(no_slot, std::memory_order_relaxed);
     Slot& owner = slot->parent == 0 ? root_ : *existing(slot->parent);
     const bool striped = slot->stripes.load(std::memory_order_relaxed) != nullptr;
-    if (generation_of(slot->word.load(std::memory_order_relaxed)) < state_mask)
-      push(striped ? free_striped_ : owner.free, &Slot::next, slot);
+    if (can_be_reused(*slot)) push(striped ? free_striped_ : owner.free, &Slot::next, slot);
     slot = &owner;
   }
 }
@@ -69,7 +73,8 @@ void SlotTable::add_run(Slot& parent) {
   Slot* run = pop(free_runs_, &Slot::next_run);
   for (; run == nullptr; run = pop(free_runs_, &Slot::next_run)) add_chunk();
   push(parent.runs, &Slot::next_run, run);
-  for (uint32_t i = run_slots; i-- > 0;) push(parent.free, &Slot::next, &run[i]);
+  for (uint32_t i = run_slots; i-- > 0;)
+    if (can_be_reused(run[i])) push(parent.free, &Slot::next, &run[i]);
 }
 
 void SlotTable::add_chunk() {

@@ -53,6 +53,24 @@ TEST(Slots, OfChildrenArePassedOn) {
   EXPECT_LT(highest, 4 * run_slots);
 }
 
+// A slot that has used all its generations belongs to no other object either.
+TEST(Slots, WithoutGenerationsStayOutOfUse) {
+  static SlotTable* const table = new SlotTable;
+  Slot* const cache = table->take(true, 0);
+  Slot* const worn = table->take(false, handle_of(*cache));
+  worn->word.store(state_mask << 32);
+  table->give_back(worn);
+  for (uint32_t i = 0; i < 2 * run_slots; i++)
+    EXPECT_NE(table->take(false, handle_of(*cache)), worn);
+  Slot* const other = table->take(true, 0);
+  Slot* const first = table->take(false, handle_of(*other));
+  first->word.store(state_mask << 32);
+  table->give_back(first);
+  table->give_back(other);
+  Slot* const next = table->take(true, 0);
+  for (uint32_t i = 0; i < chunk_slots; i++) EXPECT_NE(table->take(false, handle_of(*next)), first);
+}
+
 // Each round, all threads take slots of the same objects. Then the objects end, while each thread
 // gives back what it has of them and takes slots of the next ones.
 TEST(Slots, OfManyThreadsAreTheirsAlone) {
