@@ -3,13 +3,19 @@
     python3 -B bench/compare/figures.py [REPORT]
 
 REPORT is a file of bench/peers --json: its times are first stored in the folder, as the figures of
-its machine's family.
+its machine's family. The last table of a machine, with the times of all engines, is not in the
+document.
 """
+
+import itertools
+import math
 
 import kept
 from table import OURS, fastest
 
 LETTERS = {"OpenVINO": "O", "ONNX Runtime": "R", "PyTorch": "P", "vLLM": "V", "ggml": "G"}
+TYPES = ("f32", "f16", "bf16", "int8")
+GROUPS = (("f32",), ("f16", "bf16"), ("int8",))
 
 
 def condensed(report):
@@ -28,46 +34,67 @@ def _number(milliseconds):
     return f"{float(f'{milliseconds:.3g}'):g}"
 
 
-def _beside_best(row):
-    """Our time, the best peer's time, and its ratio to ours."""
-    if not row or OURS not in row:
-        return "-"
+def _best(row):
+    """The fastest peer, and its time over ours."""
     name = min((n for n in row if n != OURS), key=row.get)
-    ratio = row[name] / row[OURS]
+    return name, row[name] / row[OURS]
+
+
+def _ratio(ratio):
     text = f"{ratio:.2f}" if 0.9 <= ratio < 1.05 else f"{ratio:.1f}"
-    text = f"**{text}**" if ratio < 1 else text
-    return f"{_number(row[OURS])}, {_number(row[name])} {LETTERS[name]}: {text}"
+    return f"**{text}**" if ratio < 1 else text
 
 
-def _rows(machines):
-    """(shape, type) of all measurements on any machine."""
-    pairs = [(s, t) for m in machines for s, types in m["milliseconds"].items() for t in types]
-    return sorted(dict.fromkeys(pairs), key=lambda pair: not pair[0].startswith("decode"))
+def _mean(ratios):
+    return _ratio(math.prod(ratios) ** (1 / len(ratios)))
 
 
-def side_by_side(machines):
-    find = [m["milliseconds"] for m in machines]
-    rows = [[s, t, *[_beside_best(m.get(s, {}).get(t)) for m in find]] for s, t in _rows(machines)]
-    kept.show(["shape", "type", *[m["machine"]["family"] for m in machines]], rows)
+def shapes(milliseconds):
+    """Our time, the time of the best peer over it, and the letter of that peer."""
+    rows = []
+    for shape in sorted(milliseconds, key=lambda name: not name.startswith("decode")):
+        cells = []
+        for row in map(milliseconds[shape].get, TYPES):
+            name, ratio = _best(row)
+            cells.append(f"{_number(row[OURS])}, {_ratio(ratio)} {LETTERS[name]}")
+        rows.append([shape, *cells])
+    kept.show(["shape", *TYPES], rows)
+
+
+def means(milliseconds):
+    """Geometric means over the shapes of the time of each peer, and of the best one, over ours."""
+    rows = []
+    for kind, types in itertools.product(("decode", "prefill"), GROUPS):
+        found = [
+            of_shape[dtype]
+            for shape, of_shape in milliseconds.items()
+            for dtype in types
+            if shape.startswith(kind)
+        ]
+        ratios = {n: [row[n] / row[OURS] for row in found if n in row] for n in LETTERS}
+        cells = [_mean(ratios[n]) if len(ratios[n]) == len(found) else "-" for n in LETTERS]
+        best = _mean([_best(row)[1] for row in found])
+        rows.append([f"{kind}, {' and '.join(types)}", best, *cells])
+    kept.show(["", "fastest", *LETTERS], rows)
 
 
 def all_peers(machine):
     names = [OURS, *[name for name in LETTERS if machine["peers"].get(name)]]
     rows = []
-    for shape, dtype in _rows([machine]):
-        row = machine["milliseconds"][shape][dtype]
-        rows.append([shape, dtype, *[_number(row[n]) if n in row else "-" for n in names]])
-    print(f"{machine['machine']['family']}, {machine['date']}:\n")
+    for shape, types in machine["milliseconds"].items():
+        for dtype, row in types.items():
+            rows.append([shape, dtype, *[_number(row[n]) if n in row else "-" for n in names]])
     kept.show(["shape", "type", *names], rows)
 
 
 def main():
-    machines = kept.update("peers", condensed)
-    side_by_side(machines)
-    for machine in machines:
+    for machine in kept.update("peers", condensed):
+        print(f"{machine['machine']['family']}, {machine['date']}:\n")
+        shapes(machine["milliseconds"])
         rows = [row for types in machine["milliseconds"].values() for row in types.values()]
         # The oldest figures have only the best peer.
         if max(map(len, rows)) > 2:
+            means(machine["milliseconds"])
             all_peers(machine)
 
 
