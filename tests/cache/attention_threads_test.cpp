@@ -81,7 +81,7 @@ TEST_P(AttentionThreads, AnyNumberOfThreadsGivesTheSameBits) {
   const global_control no_limit(global_control::max_allowed_parallelism, 64);
 #endif
   const Rows one = outputs_of(config(1));
-  for (const uint32_t threads : {2u, 3u, 4u, 8u, 16u, 64u})
+  for (const uint32_t threads : {2u, 3u, 8u, 64u})
     EXPECT_TRUE(one == outputs_of(config(threads))) << threads << " threads";
   KeysValues longest = texts().before[0];
   longest.k.append(texts().stepped.k.slice(0, 1));

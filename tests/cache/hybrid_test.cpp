@@ -10,7 +10,7 @@
 namespace cache_test::hybrid_test {
 namespace {
 
-constexpr uint32_t block_size = 16, window = 64, longest = pkv::test::sanitized ? 1000 : 3000;
+constexpr uint32_t block_size = 16, window = 64, longest = pkv::test::sanitized ? 1000 : 2000;
 const Model full{2, 4, 1, 32, 0, PKV_F32}, sliding{3, 6, 3, 64, 48, PKV_BF16, window};
 constexpr uint32_t full_layers[] = {1, 3}, sliding_layers[] = {0, 2, 4};
 

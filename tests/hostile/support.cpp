@@ -156,7 +156,7 @@ void* Hooks::alloc(void* user, size_t size, size_t alignment) {
   reinterpret_cast<Header*>(block)[-1] = {begin, size, alignment};
   // No code may rely on zeroed memory, so it is filled, but only in part, because filling more
   // would dominate the time of tests.
-  std::memset(block, 0xA5, std::min<size_t>(size, 1 << 16));
+  std::memset(block, 0xA5, std::min<size_t>(size, 1 << 13));
   self.live_++;
   return block;
 }
