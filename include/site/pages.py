@@ -61,7 +61,6 @@ PARTS = {
     "Figures": [
         "bench",
         "bench/FIGURES.md",
-        "bench/MANYCORES.md",
         "bench/COMPARISON.md",
         "bench/NOTEBOOK.md",
         "bench/data",
