@@ -29,7 +29,6 @@ static int insert(candidate* best, int n, candidate c) {
   return n;
 }
 
-/* [step] */
 /* Each beam's next letter is chosen among all letters of all beams. beams[0 .. n) in, up to WIDTH
  * of them out. */
 static int extend(pkv_cache cache, beam* beams, int n) {
@@ -46,6 +45,7 @@ static int extend(pkv_cache cache, beam* beams, int n) {
       if (p[i][token] > 0)
         kept = insert(best, kept, (candidate){i, token, beams[i].score + log(p[i][token])});
 
+  /* [step] */
   beam next[WIDTH];
   for (int i = 0; i < kept; i++) {
     next[i].text = beams[best[i].parent].text;
@@ -56,10 +56,10 @@ static int extend(pkv_cache cache, beam* beams, int n) {
   }
   for (int i = 0; i < n; i++)
     check(pkv_session_close(beams[i].session)); /* what no child holds is free again */
+  /* [step end] */
   memcpy(beams, next, (size_t)kept * sizeof *beams);
   return kept;
 }
-/* [step end] */
 
 /* The score of a text, computed from its first letter on in a session that shares nothing. */
 static double score_alone(pkv_cache cache, const text* whole, size_t prompt) {

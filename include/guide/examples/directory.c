@@ -10,15 +10,15 @@ static pkv_cache create_with_directory(const char* path) {
   pkv_store store;
   check(pkv_store_open_directory(&directory, &store));
 
-  const pkv_store_config tier = {
-      .struct_size = sizeof tier,
+  const pkv_store_config store_config = {
+      .struct_size = sizeof store_config,
       .store = &store,              /* the cache closes it */
       .fingerprint = "toy model 1", /* of the weights: another model's blocks are never taken */
       .fingerprint_size = 11};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   pkv_cache_config config = toy_config();
   config.prefix = &prefix;
-  config.store = &tier;
+  config.store = &store_config;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
   return cache;

@@ -34,33 +34,33 @@ static int32_t write_blocks(void* user, uint32_t group, size_t n, const uint32_t
 }
 /* [device end] */
 
-/* [create] */
 static pkv_cache create(device* d, const char* path) {
+  /* [create] */
   const pkv_layer_group group = {
       .struct_size = sizeof group, .layers = 1, .block_bytes = sizeof(block)};
   const pkv_block_io io = {
       .struct_size = sizeof io, .user = d, .read = read_blocks, .write = write_blocks};
+  /* [create end] */
   const pkv_directory_config directory = {.struct_size = sizeof directory, .path = path};
   pkv_store store;
   check(pkv_store_open_directory(&directory, &store));
-  const pkv_store_config tier = {.struct_size = sizeof tier,
-                                 .store = &store,
-                                 .wait_ms = 1000,
-                                 .fingerprint = "toy 1: keys, values",
-                                 .fingerprint_size = 19};
+  const pkv_store_config store_config = {.struct_size = sizeof store_config,
+                                         .store = &store,
+                                         .wait_ms = 1000,
+                                         .fingerprint = "toy 1: keys, values",
+                                         .fingerprint_size = 19};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &group,
                                    .storage = PKV_STORAGE_NONE,
                                    .blocks = BLOCKS,
                                    .prefix = &prefix,
-                                   .store = &tier,
+                                   .store = &store_config,
                                    .block_io = &io};
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
   return cache;
 }
-/* [create end] */
 
 /* Computes the tokens that are not cached, and returns the sum of all keys and values as the
  * engine's kernels would read them. */

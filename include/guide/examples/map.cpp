@@ -88,12 +88,13 @@ static uint64_t compute(pkv_cache cache, const char* letters) {
 int main() {
   pkv_store store = map_store();
   // A match waits a second for the store; a scheduler that asks ahead of need leaves wait_ms 0.
-  const pkv_store_config tier = {.struct_size = sizeof tier, .wait_ms = 1000, .store = &store};
+  const pkv_store_config store_config = {
+      .struct_size = sizeof store_config, .wait_ms = 1000, .store = &store};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   pkv_cache_config config = toy_config();
   config.blocks = 8;
   config.prefix = &prefix;
-  config.store = &tier;
+  config.store = &store_config;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
 

@@ -38,7 +38,6 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
 }
 /* [request end] */
 
-/* [pin] */
 /* Computes the system prompt for a tenant once and keeps it, even if memory is needed. */
 static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   text t = {0};
@@ -52,13 +51,14 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   check(toy_forward(cache, 1, &session, texts, p));
   check(pkv_session_close(session));
 
+  /* [pin] */
   const pkv_hint pin = {.struct_size = sizeof pin, .action = PKV_HINT_PIN};
   pkv_hint_result result = {.struct_size = sizeof result};
   check(pkv_hint_text(cache, tenant, strlen(tenant), t.length, t.tokens, &pin, &result));
+  /* [pin end] */
   printf("%s pins %llu of %zu tokens: full blocks\n", tenant, (unsigned long long)result.tokens,
          t.length);
 }
-/* [pin end] */
 
 /* [events] */
 /* Returns how many leading tokens of a text a cache has, as far as a router knows. `known` has the

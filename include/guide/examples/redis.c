@@ -17,14 +17,14 @@ int main(int argc, char** argv) {
     return EXIT_FAILURE;
   }
   /* [open end] */
-  const pkv_store_config tier = {.struct_size = sizeof tier,
-                                 .store = &store,
-                                 .fingerprint = "toy model 1",
-                                 .fingerprint_size = 11};
+  const pkv_store_config store_config = {.struct_size = sizeof store_config,
+                                         .store = &store,
+                                         .fingerprint = "toy model 1",
+                                         .fingerprint_size = 11};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   pkv_cache_config config = toy_config();
   config.prefix = &prefix;
-  config.store = &tier;
+  config.store = &store_config;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
 

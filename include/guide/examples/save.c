@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   print("before the restart: ", &went_on, t.length);
   check(pkv_cache_destroy(cache));
 
-  config.block_size = 32; /* a file fits blocks of any size, layouts and storage kinds, too */
+  config.block_size = 32; /* a file fits blocks of any size, and either layout */
   check(pkv_cache_create(&config, &cache));
   chat = load(cache, path);
   go_on(cache, chat, &t, 20);

@@ -17,7 +17,6 @@ static const char* const prompts[REQUESTS] = {
     "a big black bear sat on a big black rug. a big black bear sat on a b",
 };
 
-/* [server] */
 typedef enum state { WAITING, RUNNING, PREEMPTED, DONE } state;
 
 typedef struct request {
@@ -52,6 +51,7 @@ static int begins_like_running(server* s, const request* r) {
   return 0;
 }
 
+/* [admit] */
 /* Starts requests in order of arrival, while there is room for the prompt of the next one. A
  * request that does not fit delays those behind it, so that a long prompt does not starve. One
  * whose beginning is being computed waits for that, and others may pass it. */
@@ -74,6 +74,7 @@ static void admit(server* s) {
     if (r->state != DONE) r->state = RUNNING;
   }
 }
+/* [admit end] */
 
 /* What a step computes: one row of each decoding request, and, with the rest of the budget, the
  * next chunks of prompts, oldest first. */
@@ -133,6 +134,7 @@ static pkv_status forward(server* s, const plan* p) {
   return PKV_OK;
 }
 
+/* [step] */
 /* One step. Returns whether there was anything to do. */
 static int step(server* s) {
   admit(s); /* once, and never in a step that has preempted */
@@ -155,7 +157,7 @@ static int step(server* s) {
     }
   }
 }
-/* [server end] */
+/* [step end] */
 
 /* Serves requests [first, end), which all come at once. */
 static void serve(server* s, int first, int end) {

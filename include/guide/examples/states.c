@@ -15,7 +15,7 @@ static pkv_cache create_recurrent(void) {
   };
   const pkv_cache_config config = {
       .struct_size = sizeof config,
-      .groups = &group, /* a hybrid model lists its attention layers, too */
+      .groups = &group, /* a hybrid model also lists its attention layers */
       .blocks = 64,     /* each holds one state of every layer */
   };
   pkv_cache cache;
