@@ -25,10 +25,10 @@ static pkv_cache create_with_directory(const char* path) {
 }
 /* [create end] */
 
-/* [request] */
 static uint64_t answer(pkv_cache cache, text* t) {
   pkv_session session;
   uint64_t matched, in_memory;
+  /* [request] */
   const pkv_hint prefetch = {.struct_size = sizeof prefetch, .action = PKV_HINT_PREFETCH};
   check(pkv_hint_text(cache, NULL, 0, t->length - 1, t->tokens, &prefetch,
                       NULL)); /* when a request begins to wait for its turn */
@@ -37,6 +37,7 @@ static uint64_t answer(pkv_cache cache, text* t) {
   check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory, NULL));
   check(pkv_session_open(cache, NULL, &session));
   check(pkv_session_match_prefix(session, t->length - 1, t->tokens, &matched));
+  /* [request end] */
   const text* texts[] = {t};
   for (int i = 0; i < 16; i++) {
     float p[1][LETTERS];
@@ -47,7 +48,6 @@ static uint64_t answer(pkv_cache cache, text* t) {
   check(pkv_session_close(session));
   return matched;
 }
-/* [request end] */
 
 int main(int argc, char** argv) {
   pkv_cache cache = create_with_directory(argc > 1 ? argv[1] : "kv");

@@ -13,7 +13,6 @@ static void tell(const char* what, const pkv_hint_result* result) {
          (unsigned long long)result->tokens, REASONS[result->reason]);
 }
 
-/* [text] */
 /* Gives a hint about a text, for example one of which no session is open now. */
 static void hint_text(pkv_cache cache, const char* what, const text* t, pkv_hint hint) {
   pkv_hint_result result = {.struct_size = sizeof result};
@@ -21,7 +20,6 @@ static void hint_text(pkv_cache cache, const char* what, const text* t, pkv_hint
   check(pkv_hint_text(cache, NULL, 0, t->length, t->tokens, &hint, &result));
   tell(what, &result);
 }
-/* [text end] */
 
 /* [session] */
 /* A turn of an agent: it thinks, then calls a tool for which it waits 20 seconds, about. */

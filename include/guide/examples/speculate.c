@@ -42,7 +42,6 @@ static int32_t token_above(const text* t, const draft* tree, int node, int up) {
   return node > 0 ? tree->token[node] : token_at(t, t->length - 1 - (size_t)up);
 }
 
-/* [verify] */
 /* One step computes the whole tree. Then it follows the path on which each letter is the model's
  * own choice. The text grows by this path and one more letter. */
 static void verify(pkv_cache cache, pkv_session session, text* t, const draft* tree) {
@@ -50,10 +49,12 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   const pkv_tensor queries = {.data = q, .dtype = PKV_F32}, keys = {.data = k, .dtype = PKV_F32};
   const pkv_tensor values = {.data = v, .dtype = PKV_F32},
                    outputs = {.data = out, .dtype = PKV_F32};
+  /* [mask] */
   /* Each node sees itself and its ancestors. */
   const pkv_mask mask = {
       .struct_size = sizeof mask, .kind = PKV_MASK_PARENTS, .data = tree->parent};
   const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8, .mask = &mask};
+  /* [mask end] */
 
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &tree->nodes, &batch));
@@ -68,6 +69,7 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
       for (int j = 0; j < LETTERS; j++) p[i][j] += out[i][j] / (float)LAYERS;
   }
 
+  /* [accept] */
   uint32_t path[NODES], length = 1;
   path[0] = 0; /* the root was decided in the step before */
   int32_t says = most_likely(p[0]);
@@ -82,8 +84,8 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
       batch, 0, length,
       path)); /* the session gets just these tokens, wherever they were in the tree */
   check(pkv_batch_commit(batch, tree->nodes, tree->token));
+  /* [accept end] */
 }
-/* [verify end] */
 
 int main(void) {
   const pkv_cache_config config = toy_config();
