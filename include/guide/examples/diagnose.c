@@ -45,7 +45,6 @@ int main(void) {
   check(pkv_session_suspend(sessions[1]));
   check(toy_forward(cache, 1, sessions, texts, p));
 
-  /* [look] */
   pkv_cache_stats stats = {.struct_size = sizeof stats};
   check(pkv_cache_get_stats(cache, &stats));
   printf("%llu suspensions, %llu session suspended now, %llu steps, %llu of %llu blocks in use\n",
@@ -53,7 +52,6 @@ int main(void) {
          (unsigned long long)stats.commits, (unsigned long long)stats.used_blocks,
          (unsigned long long)stats.blocks);
   printf("validate: %s\n", pkv_status_name(pkv_cache_validate(cache)));
-  /* [look end] */
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -1,7 +1,6 @@
 /* An error is a status and an error message; a failed call has changed nothing in the cache. */
 #include "toy.h"
 
-/* [family] */
 /* What an engine does with a status. Some, such as these three, need their own reaction; for most,
    the hundreds digit is enough. */
 static const char* what_to_do(pkv_status status) {
@@ -23,7 +22,6 @@ static void tell(pkv_status status) {
   printf("%s: %s\n", pkv_status_name(status), what_to_do(status));
   if (status != PKV_OK) printf("  %s\n", pkv_last_error());
 }
-/* [family end] */
 
 int main(void) {
   pkv_cache_config config = toy_config();

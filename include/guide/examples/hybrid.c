@@ -41,7 +41,6 @@ int main(void) {
   const text* texts[] = {&t};
   float p[1][LETTERS];
   size_t before = 0;
-  /* [steps] */
   while (t.length < 100) {
     check(toy_forward(cache, 1, &session, texts, p));
     const size_t held = blocks_held(session, 1);
@@ -58,7 +57,6 @@ int main(void) {
   check(pkv_session_trim(session, length - 1));
   printf("trim to 20: %s\n",
          pkv_status_name(pkv_session_trim(session, 20))); /* tokens in its window are gone */
-  /* [steps end] */
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -51,7 +51,6 @@ typedef struct driver {
   text text;
 } driver;
 
-/* [driver] */
 /* Different threads may use different sessions of one cache at once, but one session only in turns.
  */
 static void* drive(void* argument) {
@@ -67,7 +66,6 @@ static void* drive(void* argument) {
   check(pkv_session_close(session));
   return NULL;
 }
-/* [driver end] */
 
 static void both(const pkv_runner* runner, driver* drivers) {
   pkv_cache_config config = toy_config();
