@@ -99,7 +99,7 @@ Index::Hold::~Hold() {
   index_->uses_.review_some(depth());
   index_->uses_.detach_tail(use_);
   index_->uses_.give_up(use_, use_.space->root);
-  index_->uses_.detach(*use_.node, true);
+  index_->uses_.detach(*use_.node, !use_.lent);
   index_->data_.spaces.drop_if_empty(*use_.space);
 }
 

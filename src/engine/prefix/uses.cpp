@@ -45,7 +45,7 @@ void Uses::detach_tail(Use& use) noexcept {
 // Attaches before it detaches, so that what both paths have in common stays in use.
 void Uses::move(Use& use, Node& node) noexcept {
   attach(node);
-  detach(*std::exchange(use.node, &node), true);
+  detach(*std::exchange(use.node, &node), !use.lent);
   use.depth = node.end();
 }
 
