@@ -33,14 +33,12 @@ std::vector<Plan> plans() {
   one.prefix = two.prefix = true;
   one.blocks = two.blocks = 24;
   one.isa = two.isa = PKV_ISA_SCALAR;
-  Plan larger = two, plain = one, contiguous = two, ids = two;
+  Plan larger = two, plain = one, ids = two;
   larger.block_size = 32;
   plain.layout = PKV_LAYOUT_PLAIN;
   plain.block_size = 48;
-  contiguous.storage = PKV_STORAGE_CONTIGUOUS;
-  contiguous.prefix = false;
   ids.storage = PKV_STORAGE_NONE;
-  return {one, two, larger, plain, contiguous, ids};
+  return {one, two, larger, plain, ids};
 }
 
 // A plan with the two kinds of rotation.

@@ -22,13 +22,10 @@ pkv_layer_group group_of(const Options& options) {
   return group;
 }
 
-pkv_cache_config config_of(const Options& options, const Setup& setup,
-                           const pkv_layer_group& group) {
+pkv_cache_config config_of(const Options& options, const pkv_layer_group& group) {
   auto config = made<pkv_cache_config>();
   config.groups = &group;
-  config.storage = options.ids_only            ? PKV_STORAGE_NONE
-                   : setup.kind == Kind::paged ? PKV_STORAGE_PAGED
-                                               : PKV_STORAGE_CONTIGUOUS;
+  config.storage = options.ids_only ? PKV_STORAGE_NONE : PKV_STORAGE_PAGED;
   config.block_size = options.block_size;
   config.blocks = options.blocks;
   config.memory_bytes = options.memory;
@@ -55,7 +52,7 @@ std::vector<float> random_rows(size_t elements) {
 Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
     : options_(options), setup_(setup), longest_(longest_of(trace)) {
   const pkv_layer_group group = group_of(options);
-  pkv_cache_config config = config_of(options, setup, group);
+  pkv_cache_config config = config_of(options, group);
   auto plan = made<pkv_cache_plan>();
   if (pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan) != PKV_OK)
     throw InputError(pkv_last_error());
@@ -75,7 +72,7 @@ Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
   // The longest request must be able to begin if it is alone.
   const auto wanted = static_cast<uint64_t>(options.watermark * static_cast<double>(blocks_));
   watermark_ = static_cast<uint32_t>(std::min(wanted, blocks_ - needed));
-  if (setup.kind == Kind::contiguous) watermark_ = 0;
+  if (setup.reserve != Reserve::none) watermark_ = 0;
   config.watermark_blocks = watermark_;
 
   auto prefix = made<pkv_prefix_config>();
@@ -90,7 +87,7 @@ Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
 }
 
 uint64_t Cache::reservation(const Request& request) const {
-  if (setup_.kind == Kind::paged) return 0;
+  if (setup_.reserve == Reserve::none) return 0;
   return setup_.reserve == Reserve::longest ? longest_ : request.length();
 }
 

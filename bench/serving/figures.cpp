@@ -94,7 +94,6 @@ nlohmann::json to_json(const Figures& f) {
   };
   return {
       {"name", f.setup.name},
-      {"kind", f.setup.kind == Kind::paged ? "paged" : "contiguous"},
       {"prefix", f.setup.prefix},
       {"interrupted", f.interrupted},
       {"requests", f.requests},

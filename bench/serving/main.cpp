@@ -25,10 +25,10 @@ void stop_on_interrupt() {
 
 std::vector<Setup> setups_of(const Options& options) {
   if (!options.compare) return {options.setup};
-  return {{"paged, prefix on", Kind::paged, true, {}},
-          {"paged, prefix off", Kind::paged, false, {}},
-          {"contiguous, oracle", Kind::contiguous, false, Reserve::oracle},
-          {"contiguous", Kind::contiguous, false, Reserve::longest}};
+  return {{"prefix on", true, Reserve::none},
+          {"prefix off", false, Reserve::none},
+          {"reserved, oracle", false, Reserve::oracle},
+          {"reserved, longest", false, Reserve::longest}};
 }
 
 // Opens a file. It is called before the work, so that a bad name is reported at once.

@@ -46,10 +46,10 @@ it. The other workloads:
 Examples:
   Chats with real keys and values in a cache of 67 MB:
     pkv-serve
-  Prefix reuse on and off, paged and contiguous, in one table:
+  Prefix reuse on and off, and without paging, in one table:
     pkv-serve --compare --requests 100 --time-scale 10
   Less memory, and four tenants that share nothing:
-    pkv-serve --memory 32M --policy lfu --salts 4
+    pkv-serve --memory 32M --policy lru --salts 4
   An hour of a service in seconds:
     pkv-serve --ids-only --trace conversation.jsonl --blocks 320000 --budget 2048 \
       --time-scale 0.5
@@ -132,18 +132,16 @@ void add_cache(Group group, Options& o) {
       ->check(between(uint64_t{1}, uint64_t{1} << 40))
       ->excludes(blocks);
   group.add("--block-size", o.block_size, "N", "Tokens per block: a multiple of 16, to 256 (16)");
-  group.add("--policy", o.policy, "learned|lru|lfu", "Policy that evicts cached blocks (learned)",
-            names<pkv_eviction>({{"learned", PKV_EVICTION_LEARNED},
-                                 {"lru", PKV_EVICTION_LRU},
-                                 {"lfu", PKV_EVICTION_LFU}}));
+  group.add("--policy", o.policy, "learned|lru", "Policy that evicts cached blocks (learned)",
+            names<pkv_eviction>({{"learned", PKV_EVICTION_LEARNED}, {"lru", PKV_EVICTION_LRU}}));
   group.add("--prefix", o.setup.prefix, "on|off", "Reuse of what ended sessions computed (on)",
             names<bool>({{"on", true}, {"off", false}}));
-  group.add("--kind", o.setup.kind, "paged|contiguous",
-            "Memory (paged); contiguous is without prefix reuse",
-            names<Kind>({{"paged", Kind::paged}, {"contiguous", Kind::contiguous}}));
-  group.add("--reserve", o.setup.reserve, "longest|oracle",
-            "Room of a contiguous session: the longest text, or its own length (longest)",
-            names<Reserve>({{"longest", Reserve::longest}, {"oracle", Reserve::oracle}}));
+  group.add(
+      "--reserve", o.setup.reserve, "none|longest|oracle",
+      "What a session reserves: nothing, or as without paging and prefix reuse, the longest "
+      "text or its own length (none)",
+      names<Reserve>(
+          {{"none", Reserve::none}, {"longest", Reserve::longest}, {"oracle", Reserve::oracle}}));
   group.add("--context", o.context, "N", "Longest text that is allowed (that of the trace)",
             between(uint64_t{1}, uint64_t{1} << 40));
   group.add("--watermark", o.watermark, "X",
@@ -190,7 +188,7 @@ void add_geometry(Group group, Options& o) {
 
 void add_output(Group group, Options& o) {
   group.add_flag("--compare", o.compare,
-                 "Prefix on and off, paged and contiguous, at equal memory, in one table");
+                 "Prefix on and off, and reserved, at equal memory, in one table");
   group.add_flag(
       "--policies", o.compare_policies,
       "No engine: a table of the blocks that each policy of eviction finds, beside those "
@@ -227,19 +225,20 @@ bool parse(int argc, char** argv, Options& options) {
     throw InputError(error.what());
   }
   if (options.prefill > 0 && (options.ids_only || options.modelled || options.compare ||
-                              !options.pictures.empty() || options.setup.kind == Kind::contiguous))
+                              !options.pictures.empty() || options.setup.reserve != Reserve::none))
     throw InputError(
-        "--prefill and --decode run in real time on paged keys and values: without --ids-only, "
-        "--modelled, --compare, --pictures and --kind contiguous");
+        "--prefill and --decode run in real time on keys and values: without --ids-only, "
+        "--modelled, --compare, --pictures and --reserve");
   if (options.workload == "all" && !options.compare_policies)
     throw InputError("--workload all needs --policies");
   if (!options.capacities.empty() && !options.compare_policies)
     throw InputError("--capacities needs --policies");
   Setup& setup = options.setup;
-  if (setup.kind == Kind::contiguous) setup.prefix = false;
-  setup.name = setup.kind == Kind::contiguous ? "contiguous"
-               : setup.prefix                 ? "paged, prefix on"
-                                              : "paged, prefix off";
+  if (setup.reserve != Reserve::none) setup.prefix = false;
+  setup.name = setup.reserve == Reserve::longest  ? "reserved, longest"
+               : setup.reserve == Reserve::oracle ? "reserved, oracle"
+               : setup.prefix                     ? "prefix on"
+                                                  : "prefix off";
   options.compare = options.compare || !options.pictures.empty();
   options.modelled = options.modelled || options.ids_only;
   if (options.blocks == 0 && options.memory == 0) options.blocks = 2048;

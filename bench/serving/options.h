@@ -16,18 +16,15 @@ struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class Kind { paged, contiguous };
-
-// The room that a contiguous session reserves when it begins: the longest text of the trace (or
-// --context), or its own length, as if the length of the answer were known.
-enum class Reserve { longest, oracle };
+// What a session reserves when it begins: nothing, the longest text of the trace (or --context), or
+// its own length, as if the length of the answer were known.
+enum class Reserve { none, longest, oracle };
 
 // How the cache of one run is used; --compare makes several of these.
 struct Setup {
   std::string name;
-  Kind kind = Kind::paged;
   bool prefix = true;
-  Reserve reserve = Reserve::longest;
+  Reserve reserve = Reserve::none;
 };
 
 struct Options {

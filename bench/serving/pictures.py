@@ -13,23 +13,21 @@ import figure_file  # noqa: E402
 from figure_file import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, plt  # noqa: E402
 
 RUNS = {
-    "paged, prefix on": {"color": BLUE},
-    "paged, prefix off": {"color": SKY, "linestyle": "--"},
-    "contiguous, oracle": {"color": GREEN, "linestyle": ":"},
-    "contiguous": {"color": ORANGE},
+    "prefix on": {"color": BLUE},
+    "prefix off": {"color": SKY, "linestyle": "--"},
+    "reserved, oracle": {"color": GREEN, "linestyle": ":"},
+    "reserved, longest": {"color": ORANGE},
 }
 HITS = {
     "belady": {"label": "bound (Belady)", "color": GREY, "linestyle": "--"},
     "default": {"label": "default", "color": GREEN, "marker": "D"},
     "lru": {"label": "LRU", "color": BLUE, "marker": "o"},
-    "lfu": {"label": "LFU", "color": ORANGE, "marker": "s"},
 }
 POLICIES = {
     "bound": {"label": "bound (Belady)", "color": GREY, "linestyle": "--"},
     "default": {"color": BLUE, "marker": "o", "zorder": 3},
     "default, with hints": {"color": BLUE, "linestyle": ":"},
     "LRU": {"color": ORANGE, "marker": "^"},
-    "LFU": {"color": GREEN, "marker": "v"},
     "SGLang slru": {"color": PURPLE, "linestyle": "-."},
 }
 

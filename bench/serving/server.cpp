@@ -73,7 +73,8 @@ bool Server::start(Sequence& q) {
     check(pkv_session_match_prefix(q.session, request.input - 1, q.tokens.data(), &q.held),
           "match");
   q.room = cache_.reservation(request);
-  if (figures_.setup.kind == Kind::paged && !running_.empty() && !has_room(missing(q, q.held), q)) {
+  if (figures_.setup.reserve == Reserve::none && !running_.empty() &&
+      !has_room(missing(q, q.held), q)) {
     check(pkv_session_close(q.session), "close");
     q.session = nullptr;
     q.held = 0;

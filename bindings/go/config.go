@@ -32,7 +32,7 @@ type LayerGroup struct {
 	KeyRotation, ValueRotation []float32
 	// The layers keep a state of this many bytes each, instead of keys and values (linear
 	// attention, state spaces, short convolutions); 0: they keep keys and values. With it heads,
-	// dims, types, Window, Sinks and Latent stay 0. Not with StorageContiguous. See Batch.States.
+	// dims, types, Window, Sinks and Latent stay 0. See Batch.States.
 	StateBytes uint64
 	// With states: a step that reaches past a multiple of this many tokens keeps the state there,
 	// for as long as the session has that token. A multiple of the block size; 0: no such
@@ -82,7 +82,7 @@ type CacheConfig struct {
 	Prefault  bool // Touch all memory at once, so that no later call meets a page fault.
 	// Blocks of each group reserved for sessions that already have tokens.
 	WatermarkBlocks int
-	Prefix          *PrefixConfig // nil: no prefix index. Not with StorageContiguous.
+	Prefix          *PrefixConfig // nil: no prefix index
 	Store           *StoreConfig  // nil: no store behind the memory.
 	// A runner that computes attention instead of the library's threads; Threads then says how many
 	// workers it has.

@@ -114,19 +114,16 @@ const (
 	LogInfo LogLevel = 2
 )
 
-// Storage: Where keys and values are stored. PAGED and CONTIGUOUS give the same results; CONTIGUOUS
-// is there to measure what paging gains.
+// Storage: Who has the memory of keys and values.
 type Storage int32
 
 // Values of Storage.
 const (
-	// Blocks of fixed size, shared between sessions and copied on write (default).
+	// The library, in its blocks (default).
 	StoragePaged Storage = 0
-	// One growing tensor per session and layer; a fork or a snapshot copies it.
-	StorageContiguous Storage = 1
-	// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+	// The engine; the cache has only block ids. Write, attend and read are UNSUPPORTED. With
 	// block_bytes, the library can still move the blocks.
-	StorageNone Storage = 2
+	StorageNone Storage = 1
 )
 
 // Layout: The layout of the bytes of a paged cache.
@@ -228,8 +225,6 @@ const (
 	EvictionLearned Eviction = 0
 	// The least recently used blocks.
 	EvictionLRU Eviction = 1
-	// The blocks matched least often since they were stored; among equals, as LRU.
-	EvictionLFU Eviction = 2
 )
 
 // PrefixUse: What a session does with the prefix index of its cache, if there is one.

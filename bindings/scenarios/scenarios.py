@@ -433,18 +433,6 @@ SCENARIOS = [
         do("validate"),
     ),
     scenario(
-        "contiguous",
-        "The same without blocks: a fork copies, and there is no block table.",
-        MODEL | {"blocks": 8, "storage": "PKV_STORAGE_CONTIGUOUS"},
-        do("open", "a"),
-        step(("a", [1, 0, 20])),
-        do("table", "a", group=0, status="PKV_UNSUPPORTED"),
-        do("fork", "a", into="b"),
-        step(("a", [4, 0, 1]), ("b", [5, 0, 1])),
-        do("read", "b", layer=1, first=10, count=11),
-        do("validate"),
-    ),
-    scenario(
         "ids only",
         "The engine keeps the bytes; the library tells where they go.",
         MODEL | {"blocks": 8, "storage": "PKV_STORAGE_NONE"},

@@ -127,8 +127,7 @@ typedef struct pkv_chosen_blocks {
 /**
  * Asks for the attention mass of each block: the attention weights (after the softmax) of its
  * tokens, summed over the queries of the sequence. The masses of one query sum to 1, minus the
- * weight of a sink logit. This reads the keys once more. Not for storage CONTIGUOUS, and not with
- * chosen blocks.
+ * weight of a sink logit. This reads the keys once more. Not with chosen blocks.
  */
 typedef struct pkv_block_mass {
   uint32_t struct_size; /**< Must be sizeof(pkv_block_mass). */

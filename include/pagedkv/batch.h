@@ -129,7 +129,7 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[out] out     Results, [rows][query_heads][value_dim]. May overlap q.
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
- * group's, or a block list), UNSUPPORTED (NONE; chosen_blocks or block_mass with CONTIGUOUS),
+ * group's, or a block list), UNSUPPORTED (NONE),
  * INVALID_ARGUMENT (also: params that exclude each other), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
@@ -191,7 +191,7 @@ PKV_API pkv_status pkv_batch_abort(pkv_batch batch);
  * @param[out] slots     [capacity]: one slot per row.
  * @param[out] count     The number of slots.
  *
- * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS; a group with states).
+ * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (a group with states).
  * Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, size_t capacity,

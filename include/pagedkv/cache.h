@@ -19,20 +19,14 @@ extern "C" {
 /** The K and V of all sequences of a model. */
 typedef struct pkv_cache_t* pkv_cache;
 
-/**
- * Where keys and values are stored. PAGED and CONTIGUOUS give the same results; CONTIGUOUS is there
- * to measure what paging gains.
- */
+/** Who has the memory of keys and values. */
 typedef enum pkv_storage PKV_ENUM {
-  /** Blocks of fixed size, shared between sessions and copied on write (default). */
-  PKV_STORAGE_PAGED = 0,
-  /** One growing tensor per session and layer; a fork or a snapshot copies it. */
-  PKV_STORAGE_CONTIGUOUS = 1,
+  PKV_STORAGE_PAGED = 0, /**< The library, in its blocks (default). */
   /**
-   * Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+   * The engine; the cache has only block ids. Write, attend and read are UNSUPPORTED. With
    * block_bytes, the library can still move the blocks.
    */
-  PKV_STORAGE_NONE = 2
+  PKV_STORAGE_NONE = 1
 } pkv_storage;
 
 /** The layout of the bytes of a paged cache. */
@@ -163,8 +157,8 @@ typedef struct pkv_layer_group {
   /**
    * Each layer keeps a state of this many bytes instead of K and V (linear attention, state-space
    * models, short convolutions); 0 (default): layers keep K and V. With states, heads, dims,
-   * dtypes, window, sinks and latent must be 0. A block holds one state of each layer. Not with
-   * storage CONTIGUOUS. See pkv_batch_get_states.
+   * dtypes, window, sinks and latent must be 0. A block holds one state of each layer. See
+   * pkv_batch_get_states.
    */
   uint64_t state_bytes;
   /**
@@ -184,8 +178,8 @@ typedef struct pkv_layer_group {
    * bytes are the library's, or with storage NONE unknown to it. Heads, dims, dtypes, latent and
    * rotation must be 0. With state_bytes, a block has room for one state of each layer. Calls that
    * need the numbers (write, attend, read, kv_view, states) are UNSUPPORTED; the engine copies
-   * blocks as pkv_batch_get_block_copies says. Not with storage CONTIGUOUS. With storage NONE, all
-   * groups have block_bytes, or none.
+   * blocks as pkv_batch_get_block_copies says. With storage NONE, all groups have block_bytes,
+   * or none.
    */
   uint64_t block_bytes;
   /** Blocks of this group; 0 (default): as `blocks` or memory_bytes of the config say. */
@@ -202,9 +196,7 @@ typedef enum pkv_eviction PKV_ENUM {
    * soon similar blocks were used again.
    */
   PKV_EVICTION_LEARNED = 0,
-  PKV_EVICTION_LRU = 1, /**< The least recently used blocks. */
-  /** The blocks matched least often since they were stored; among equals, as LRU. */
-  PKV_EVICTION_LFU = 2
+  PKV_EVICTION_LRU = 1 /**< The least recently used blocks. */
 } pkv_eviction;
 
 /**
@@ -261,8 +253,8 @@ typedef struct pkv_cache_config {
   /**
    * 1: the groups share memory_bytes, so that one can use what another does not need. The memory is
    * cut into pages; each holds blocks of one group at a time (guide/group_memory.md). Needs
-   * memory_bytes instead of numbers of blocks, and layout PACKED; not with storage CONTIGUOUS. 0
-   * (default): each group has its own memory.
+   * memory_bytes instead of numbers of blocks, and layout PACKED. 0 (default): each group has its
+   * own memory.
    */
   uint32_t groups_share_memory;
   /**
@@ -312,8 +304,7 @@ typedef struct pkv_cache_config {
 
   /* What is kept of ended sessions. */
   /**
-   * The prefix index, for new sessions that begin like earlier ones; NULL (default): none. Not with
-   * storage CONTIGUOUS.
+   * The prefix index, for new sessions that begin like earlier ones; NULL (default): none.
    */
   const pkv_prefix_config* prefix;
   /**

@@ -2,20 +2,18 @@
  * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
  * The loading cache may be in another process and have a different block size, layout or
- * instruction set; storage PAGED and CONTIGUOUS load each other's files. (States, and blocks of
- * block_bytes, need the same block size. With a different block size, the first token that a window
- * still holds must be the first of a block, and dropped tokens must fill whole blocks.) If both
- * caches store F32, F16 or BF16, a load converts between these types; other types must be the same
- * and come back bit for bit. Blocks that sessions share are written once, and shared again after
- * loading. src/engine/file/FORMAT.md describes every byte.
+ * instruction set. (States, and blocks of block_bytes, need the same block size. With a different
+ * block size, the first token that a window still holds must be the first of a block, and dropped
+ * tokens must fill whole blocks.) If both caches store F32, F16 or BF16, a load converts between
+ * these types; other types must be the same and come back bit for bit. Blocks that sessions share
+ * are written once, and shared again after loading. src/engine/file/FORMAT.md describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
  * of the file, or returns an error and leaves the cache unchanged.
  *
  * Threads: every function may be called from any thread. A save first takes snapshots; then other
- * threads may use the sessions while it writes. (With storage CONTIGUOUS they can only read them
- * until the call returns; writers get PKV_BUSY.) Only the calling thread waits for the stream and
+ * threads may use the sessions while it writes. Only the calling thread waits for the stream and
  * for block_io: a pipe that nobody reads delays no step of the cache.
  */
 #ifndef PAGEDKV_FILE_H

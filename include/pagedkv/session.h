@@ -190,14 +190,14 @@ PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limi
  *                     Blocks that were already dropped or left the window are allowed.
  *
  * Statuses: OUT_OF_RANGE (group; a block that is not full), INVALID_ARGUMENT (not ascending),
- * UNSUPPORTED (CONTIGUOUS; a group with states), BUSY, SUSPENDED. Since 1.0.
+ * UNSUPPORTED (a group with states), BUSY, SUSPENDED. Since 1.0.
  */
 PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t count,
                                            const uint32_t* indices);
 
 /**
  * Opens a session with the same tokens. They share all blocks, even the last one if it is not full;
- * the first session to write to that block copies it. Storage CONTIGUOUS copies everything.
+ * the first session to write to that block copies it.
  *
  * The new session inherits priority, use of the prefix index, salt and hints. It does not inherit
  * reserved blocks, nor remembered tokens that a resumed session has not computed again yet.
@@ -205,7 +205,7 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
  * @param      session  The session; it does not change.
  * @param[out] out      The new session.
  *
- * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS), BUSY, SUSPENDED. Since 1.0.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, BUSY, SUSPENDED. Since 1.0.
  */
 PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 
@@ -286,7 +286,7 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
  *                       late: see pkv_layer_group) or was dropped.
  * @param[out] count     How many entries there are.
  *
- * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL, UNSUPPORTED (CONTIGUOUS). Since 1.0.
+ * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL. Since 1.0.
  */
 PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t group, size_t capacity,
                                                uint32_t* ids, size_t* count);

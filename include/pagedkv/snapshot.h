@@ -15,14 +15,13 @@ extern "C" {
 typedef struct pkv_snapshot_t* pkv_snapshot;
 
 /**
- * Takes a snapshot of a session. It outlives the session, and shares its blocks (storage CONTIGUOUS
- * copies them). Sessions forked from it inherit what a pkv_session_fork does.
+ * Takes a snapshot of a session. It outlives the session, and shares its blocks. Sessions forked
+ * from it inherit what a pkv_session_fork does.
  *
  * @param      session  The session; it does not change.
  * @param[out] out      The snapshot. Close it with pkv_snapshot_close.
  *
- * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS), BUSY (in a step), SUSPENDED.
- * Since 1.0.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, BUSY (in a step), SUSPENDED. Since 1.0.
  */
 PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
 
@@ -32,7 +31,7 @@ PKV_API pkv_status pkv_snapshot_take(pkv_session session, pkv_snapshot* out);
  * @param      snapshot  The snapshot. Any number of sessions can be forked from it.
  * @param[out] out       The session.
  *
- * Statuses: OUT_OF_MEMORY, LIMIT_REACHED, OUT_OF_BLOCKS (CONTIGUOUS). Since 1.0.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_snapshot_fork(pkv_snapshot snapshot, pkv_session* out);
 

@@ -27,7 +27,7 @@ file::Options read_options(const pkv_file_config* config) {
           known.max_tokens};
 }
 
-// The sessions and snapshots to save, which cannot change: each is either copied or leased.
+// Frozen copies of the sessions and snapshots to save.
 class FrozenItems {
  public:
   // All items are checked before any call on one of them is refused.
@@ -52,10 +52,8 @@ class FrozenItems {
     lease.become_reader();
     frozen_.push_back(item.session != nullptr ? file::freeze(lease.object<Session>(), item.label)
                                               : file::freeze(lease.object<Snapshot>(), item.label));
-    if (!frozen_.back().copy) leases_.push_back(std::move(lease));
   }
 
-  std::vector<Lease> leases_;
   std::vector<file::FrozenSequence> frozen_;
 };
 

@@ -65,7 +65,7 @@ Rows outputs_of(const pkv_cache_config& config) {
 class AttentionThreads : public testing::TestWithParam<MemoryKind> {
  protected:
   ModelConfig config(uint32_t threads, pkv_isa isa = PKV_ISA_AUTO) const {
-    ModelConfig config = config_of(model, 720, GetParam().storage);
+    ModelConfig config = config_of(model, 720);
     config.layout = GetParam().layout;
     config.memory_directory = GetParam().directory;
     config.threads = threads;

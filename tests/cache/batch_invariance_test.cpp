@@ -62,7 +62,7 @@ class Service {
  private:
   static ModelConfig config(const Model& model, const MemoryKind& kind, pkv_isa isa,
                             uint32_t block_size) {
-    ModelConfig config = config_of(model, 4000 / block_size + sessions, kind.storage);
+    ModelConfig config = config_of(model, 4000 / block_size + sessions);
     config.layout = kind.layout;
     config.memory_directory = kind.directory;
     config.block_size = block_size;
@@ -124,32 +124,6 @@ TEST(SameBits, EveryKindOfMemoryGivesTheSame) {
                     Service(model_of(dtype), kind, PKV_ISA_AUTO, block_size).outputs({0, 1, 2, 3}))
             << kind.name << ", blocks of " << block_size;
   }
-}
-
-// In contiguous memory a fork has its own rows, so no call reads them for two sessions at once.
-TEST(SameBits, ContiguousForksGetTheBitsTheyGetAlone) {
-  const Model model = model_of(PKV_BF16);
-  Cache cache = create(config_of(model, 300, PKV_STORAGE_CONTIGUOUS));
-  Random random(1);
-  Session first = open(cache);
-  step(cache, first, model, 700, random);
-  Session second = fork(first);
-  KeysValues rows = random_rows(model, 2, random);
-  Rows q(2, model.query_heads, model.key_dim);
-  q.fill(random);
-
-  const auto outputs = [&](const std::vector<pkv_session>& handles, size_t row) {
-    KeysValues own{rows.k.slice(row, handles.size()), rows.v.slice(row, handles.size())};
-    Rows queries = q.slice(row, handles.size());
-    Rows out(handles.size(), model.query_heads, model.values());
-    Batch batch = begin(cache, handles, std::vector<uint32_t>(handles.size(), 1));
-    write(batch, 0, model, own);
-    attend(batch, 0, queries, out);
-    return out;
-  };
-  const Rows together = outputs({first, second}, 0);
-  EXPECT_TRUE(together.slice(0, 1) == outputs({first}, 0));
-  EXPECT_TRUE(together.slice(1, 1) == outputs({second}, 1));
 }
 
 TEST(SameBits, APromptInChunksIsStoredAsTheWholeIs) {

@@ -42,28 +42,6 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   REFUSED(PKV_INVALID_ARGUMENT, status());
 }
 
-// What is said of blocks needs blocks.
-TEST(BlockMass, AndChosenBlocksNeedPagedStorage) {
-  const Model model{1, 2, 1, 16};
-  const Cache cache = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
-  const Session session = open(cache);
-  const Batch batch = begin(cache, {session}, {1});
-  KeysValues rows = rows_of(model, 1);
-  write(batch, 0, model, rows);
-  Rows q(1, 2, 16), out(1, 2, 16);
-  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-  AttentionParams mass, choice;
-  float masses[2];
-  mass.weigh(masses, 1);
-  const uint32_t list[] = {0};
-  choice.choose(list, 1);
-  for (const pkv_attention_params* params : {&mass, &choice}) {
-    REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 0, params, &queries, &outputs));
-    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "storage PAGED")) << pkv_last_error();
-  }
-  attend(batch, 0, q, out);
-}
-
 // Blocks of the plain layout are of any size. Keys of zeros give every position the same weight.
 TEST(BlockMass, OfBlocksOfAnySize) {
   const Model model{1, 1, 1, 16};

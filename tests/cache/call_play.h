@@ -300,12 +300,8 @@ class CallPlay : public DrawnCall {
   }
 
   void attend_in_cache(pkv_isa isa) {
-    // Contiguous forks are copies of the whole parent before they are trimmed.
-    uint64_t blocks = view_.blocks + 2 * sequences_.size();
-    for (const Sequence& one : sequences_) blocks += contiguous_ ? blocks_of(one) : 0;
-    ModelConfig config =
-        config_of(model_, blocks, contiguous_ ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED);
-    if (!contiguous_) config.layout = view_.layout;
+    ModelConfig config = config_of(model_, view_.blocks + 2 * sequences_.size());
+    config.layout = view_.layout;
     config.block_size = block_size();
     config.threads = threads_;
     config.isa = isa;
@@ -325,7 +321,7 @@ class CallPlay : public DrawnCall {
     Result again{Rows(tensor_rows_, model_.query_heads, model_.value_dim, out_dtype_), {}, {}};
     call_with(attend, silent, again.out);
     EXPECT_TRUE(result.out == again.out) << "without lse and mass";
-    if (!contiguous_ && !drops_) expect_same_over(cache, sessions, isa, result);
+    if (!drops_) expect_same_over(cache, sessions, isa, result);
     commit(batch);
     CHECK(pkv_cache_validate(cache));
   }

@@ -163,7 +163,7 @@ TEST(ChosenBlocks, OfAPromptFindANeedle) {
 
 TEST(ChosenBlocks, AreTheSameForAPromptAndItsChunks) {
   const Model model{1, 4, 2, 32, 32, PKV_F32};
-  for (const MemoryKind& kind : {memory_kinds[0], memory_kinds[1], memory_kinds[2]}) {
+  for (const MemoryKind& kind : memory_kinds) {
     ModelConfig config = config_of(model, 256);
     config.layout = kind.layout;
     config.memory_directory = kind.directory;

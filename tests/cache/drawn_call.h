@@ -17,7 +17,6 @@ class DrawnCall {
     return {
         {"over memory", !drops_},
         {"in a cache", cached_},
-        {"in contiguous storage", contiguous_},
         {"in a file", in_file_},
         {"forks", forks_},
         {"dropped blocks", drops_},
@@ -454,8 +453,7 @@ class DrawnCall {
   void draw_cache() {
     cached_ = can_be_cached() && (top_ != 0 || random_.chance(90));
     if (!cached_) return;
-    contiguous_ = !reads_blocks() && random_.chance(25);
-    in_file_ = !contiguous_ && random_.chance(5);
+    in_file_ = random_.chance(5);
     if (random_.chance(40)) draw_layer_window();
     for (size_t s = 1; s < sequences_.size(); s++) {
       // What left the window of a layer is gone, so a fork cannot be trimmed to before it.
@@ -464,7 +462,7 @@ class DrawnCall {
       forks_ |= sequences_[s].shared != 0;
     }
     for (Sequence& one : sequences_) one.dropped.assign(blocks_of(one), false);
-    if (contiguous_ || model_.window != 0 || !random_.chance(50)) return;
+    if (model_.window != 0 || !random_.chance(50)) return;
     for (Sequence& one : sequences_)
       for (size_t b = 0; b < one.start() / block_size(); b++)
         if (random_.chance(30)) drops_ = one.dropped[b] = true;
@@ -626,7 +624,7 @@ class DrawnCall {
   uint32_t list_size_ = 0, top_ = 0;
   uint32_t together_ = 0, tiles_ = 0;
   std::vector<uint32_t> first_tiles_;  // by sequence
-  bool cached_ = false, contiguous_ = false, in_file_ = false, forks_ = false, drops_ = false;
+  bool cached_ = false, in_file_ = false, forks_ = false, drops_ = false;
   bool wants_mass_ = false;
   bool has_long_chain_ = false, hides_drafts_ = false, shows_new_sinks_ = false;
   std::vector<bool> seen_;  // [slots][KV heads], whether a query may see it

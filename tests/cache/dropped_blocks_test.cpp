@@ -98,10 +98,6 @@ TEST(DroppedBlocks, RefusesWhatIsNoFullBlock) {
   }
   CHECK(pkv_session_suspend(whole));
   REFUSED(PKV_SUSPENDED, pkv_session_drop_blocks(whole, 0, 1, falling));
-  const Cache tensors = create(config_of(model, 16, PKV_STORAGE_CONTIGUOUS));
-  Session contiguous = open(tensors);
-  step(tensors, contiguous, model, 40, random);
-  REFUSED(PKV_UNSUPPORTED, pkv_session_drop_blocks(contiguous, 0, 1, falling));
 }
 
 class DroppedBlocksOfTheIndex : public testing::Test {
@@ -203,8 +199,6 @@ TEST(DroppedBlocksInFiles, ComeBackAsTheyWere) {
     config.block_size = 32;
     const Cache large = create(config);
     EXPECT_EQ(PKV_MISMATCH, store::try_load(large, store::buffer(file))) << pkv_last_error();
-    const Cache tensors = create(config_of(model, 64, PKV_STORAGE_CONTIGUOUS));
-    EXPECT_EQ(PKV_MISMATCH, store::try_load(tensors, store::buffer(file))) << pkv_last_error();
   }
 }
 

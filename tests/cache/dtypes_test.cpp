@@ -27,7 +27,7 @@ Model model_of(const Pair& pair, uint32_t key_dim = 48, uint32_t value_dim = 80)
 
 Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO,
            uint32_t block_size = 16) {
-  ModelConfig config = config_of(model, 64, kind.storage);
+  ModelConfig config = config_of(model, 64);
   config.layout = kind.layout;
   config.isa = isa;
   config.block_size = block_size;
@@ -105,8 +105,7 @@ TEST_P(Dtypes, WhatIsStoredNeverChangesAndIsTheSameEverywhere) {
   KeysValues first;
   for (const MemoryKind& kind : memory_kinds) {
     for (const uint32_t block_size : {16u, 48u}) {
-      SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout
-                                      << ", block size " << block_size);
+      SCOPED_TRACE(testing::Message() << kind.name << ", block size " << block_size);
       Cache cache = make(model, kind, PKV_ISA_AUTO, block_size);
       const Life life(cache, model);
       if (first.k.rows() == 0) first = life.held();
@@ -120,8 +119,7 @@ TEST_P(Dtypes, AttentionEqualsTheReferenceOverWhatIsStored) {
     for (const pkv_isa isa : supported_isas()) {
       // The combination of plain layout and scalar kernels is the slowest.
       if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;
-      SCOPED_TRACE(testing::Message() << "storage " << kind.storage << ", layout " << kind.layout
-                                      << ", " << pkv_isa_name(isa));
+      SCOPED_TRACE(testing::Message() << kind.name << ", " << pkv_isa_name(isa));
       Cache cache = make(model, kind, isa);
       Grown grown(cache, model, 31);
       for (const uint32_t tokens : {45u, 1u, 1u, 4u, 9u})
@@ -171,7 +169,7 @@ struct Stored {
 // Stores rows of 80 dims as keys and values of one type, and reads them back.
 Stored through(pkv_dtype dtype, const Rows& given, pkv_layout layout, pkv_isa isa) {
   const Model model = model_of({dtype, dtype}, given.dim(), given.dim());
-  Cache cache = make(model, {"", PKV_STORAGE_PAGED, layout}, isa);
+  Cache cache = make(model, {"", layout}, isa);
   Session session = open(cache);
   Rows k = given, v = given;
   Batch batch = begin(cache, {session}, {static_cast<uint32_t>(given.rows())});

@@ -82,8 +82,6 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   refused(PKV_INVALID_ARGUMENT, config, "has state_bytes, so its window and sinks must be 0");
   config.all[0] = elsewhere();
   config.prefix = nullptr;
-  config.storage = PKV_STORAGE_CONTIGUOUS;
-  refused(PKV_UNSUPPORTED, config, "storage CONTIGUOUS has no blocks, so block_bytes must be 0");
   config.storage = PKV_STORAGE_PAGED;
   config.memory_directory = "/dev/shm";
   refused(PKV_UNSUPPORTED, config, "memory_directory: all groups have block_bytes");

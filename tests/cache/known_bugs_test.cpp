@@ -155,8 +155,10 @@ TEST(KnownBugs, WritingAfterAForkCopiesThePartFilledTail) {
 
 // A copy must not be a reference to its source, whose changes it would show.
 TEST(KnownBugs, CopiesDoNotChangeWithTheirSource) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
-    Cache cache = create(config_of(model, 16, storage));
+  for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
+    ModelConfig config = config_of(model, 16);
+    config.layout = layout;
+    Cache cache = create(config);
     Session source = open(cache);
     Random random(8);
     const std::vector<KeysValues> rows = step(cache, source, model, 30, random);
@@ -220,30 +222,13 @@ TEST(KnownBugs, AReusedBlockFullOfNanGivesFiniteOutputs) {
   }
 }
 
-// A restore that fails must leave the cache sound, and one that works must leave other sequences
-// alone.
-TEST(KnownBugs, AFailedRestoreLeavesTheCacheAsItWas) {
-  // In contiguous storage, opening a snapshot needs blocks.
-  Cache cache = create(config_of(model, 6, PKV_STORAGE_CONTIGUOUS));
-  Session session = open(cache), other = open(cache);
-  Random random(11);
-  const std::vector<KeysValues> rows = step(cache, session, model, 30, random),
-                                others = step(cache, other, model, 20, random);
-  Snapshot snapshot = freeze(session);
-  pkv_session restored;
-  REFUSED(PKV_OUT_OF_BLOCKS, pkv_snapshot_fork(snapshot, &restored));
-  CHECK(pkv_cache_validate(cache));
-  CHECK(pkv_session_trim(other, 0));
-  Session again = thaw(snapshot);
-  EXPECT_TRUE(rows[0] == materialize(again, 0, model, 0, 30));
-  EXPECT_TRUE(rows[0] == materialize(session, 0, model, 0, 30));
-}
-
 // A trim must not report success without trimming, nor remove one token too many.
 TEST(KnownBugs, ATrimRemovesJustTheTokensItIsTold) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
+  for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN})
     for (uint64_t length = 0; length <= 50; length++) {
-      Cache cache = create(config_of(model, 8, storage));
+      ModelConfig config = config_of(model, 8);
+      config.layout = layout;
+      Cache cache = create(config);
       Session session = open(cache);
       Random random(length);
       const std::vector<KeysValues> rows = step(cache, session, model, 50, random);

@@ -10,16 +10,13 @@ namespace cache_test {
 
 struct MemoryKind {
   const char* name;
-  pkv_storage storage;
   pkv_layout layout;
   const char* directory = nullptr;  // of the file that the memory is
 };
 
-inline constexpr MemoryKind memory_kinds[] = {
-    {"packed", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED},
-    {"plain", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
-    {"in_file", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, "."},
-    {"contiguous", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED}};
+inline constexpr MemoryKind memory_kinds[] = {{"packed", PKV_LAYOUT_PACKED},
+                                              {"plain", PKV_LAYOUT_PLAIN},
+                                              {"in_file", PKV_LAYOUT_PACKED, "."}};
 
 inline std::string kind_name(const testing::TestParamInfo<MemoryKind>& test) {
   return test.param.name;

@@ -105,15 +105,12 @@ inline constexpr Setup setups[] = {
     {"packed_f32_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 24},
     {"plain_f16", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_F16, 0},
     {"plain_bf16_window", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_BF16, 1},
-    {"contiguous_f32", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED, PKV_F32, 0},
-    {"contiguous_bf16_window", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED, PKV_BF16, 40},
     {"none", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_F32, 0},
     {"none_window", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_F32, 33},
     {"packed_f16_sinks", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F16, 20, 5},
     {"packed_f32_watermark", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 0, 0, 6},
     {"none_watermark", PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, PKV_F32, 33, 0, 3},
-    {"packed_f32_rotated", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 24, 0, 0, true},
-    {"contiguous_f32_rotated", PKV_STORAGE_CONTIGUOUS, PKV_LAYOUT_PACKED, PKV_F32, 0, 0, 0, true}};
+    {"packed_f32_rotated", PKV_STORAGE_PAGED, PKV_LAYOUT_PACKED, PKV_F32, 24, 0, 0, true}};
 
 // A Hadamard matrix for each 16 dims, times 1 / 4.
 template <uint32_t dim>

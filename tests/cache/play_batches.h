@@ -139,7 +139,7 @@ inline uint64_t spares_not_needed(const Stage& stage, const List& list, uint32_t
 class Admission {
  public:
   Admission(const Stage& stage, const List& list) : stage_(stage) {
-    if (!stage.world.alone || !stage.world.has_tables() || list.obstacle() != PKV_OK) return;
+    if (!stage.world.alone || list.obstacle() != PKV_OK) return;
     for (uint32_t group = 0; group < (stage.world.setup.window == 0 ? 2u : 1u); group++) {
       const std::vector<uint64_t> taken = blocks_taken(stage, list, group);
       needed_.push_back(std::accumulate(taken.begin(), taken.end(), uint64_t{0}));
@@ -178,8 +178,7 @@ inline Step* begin_step(Stage& stage, const List& list) {
   auto step = std::make_unique<Step>();
   size_t rows = 0;
   for (size_t i = 0; i < list.actors.size(); rows += list.counts[i++]) {
-    step->members.push_back(
-        {list.actors[i], list.counts[i], rows, tables_of(stage, *list.actors[i]), {}});
+    step->members.push_back({list.actors[i], list.counts[i], rows, tables_of(*list.actors[i]), {}});
   }
   pkv_batch batch;
   const Admission admission(stage, list);

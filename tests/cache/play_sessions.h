@@ -13,8 +13,7 @@ inline void open_session(Stage& stage, Source& draw) {
   if (stage.actors.size() >= 8) return;
   auto config = made<pkv_session_config>({.priority = static_cast<int32_t>(draw.below(4)) - 1});
   pkv_session session;
-  if (stage.attempt([&] { return pkv_session_open(stage.world.cache, &config, &session); }, PKV_OK,
-                    0))
+  if (stage.attempt([&] { return pkv_session_open(stage.world.cache, &config, &session); }, PKV_OK))
     stage.add(session, {}, config.priority);
 }
 
@@ -26,16 +25,14 @@ inline void fork_session(Stage& stage, Source& draw) {
   const Actor& actor = pick(stage, draw);
   if (stage.actors.size() >= 8) return;
   pkv_session child;
-  if (stage.attempt([&] { return pkv_session_fork(actor.session, &child); }, actor.obstacle(),
-                    stage.max_blocks_for_copy(actor.naive)))
+  if (stage.attempt([&] { return pkv_session_fork(actor.session, &child); }, actor.obstacle()))
     stage.add(child, actor.naive.copy(), actor.priority);
 }
 
-// The block tables of a session, if it has any.
-inline std::array<std::vector<uint32_t>, 2> tables_of(const Stage& stage, const Actor& actor) {
+// The block tables of a session.
+inline std::array<std::vector<uint32_t>, 2> tables_of(const Actor& actor) {
   std::array<std::vector<uint32_t>, 2> tables;
-  for (uint32_t group = 0; group < 2 && stage.world.has_tables(); group++)
-    tables[group] = block_table(actor.session, group);
+  for (uint32_t group = 0; group < 2; group++) tables[group] = block_table(actor.session, group);
   return tables;
 }
 
@@ -43,11 +40,10 @@ inline void take_snapshot(Stage& stage, Source& draw) {
   const Actor& actor = pick(stage, draw);
   if (stage.snapshots.size() >= 4) return;
   pkv_snapshot snapshot;
-  if (!stage.attempt([&] { return pkv_snapshot_take(actor.session, &snapshot); }, actor.obstacle(),
-                     stage.max_blocks_for_copy(actor.naive)))
+  if (!stage.attempt([&] { return pkv_snapshot_take(actor.session, &snapshot); }, actor.obstacle()))
     return;
   stage.snapshots.push_back(
-      {Snapshot(snapshot), actor.naive.copy(), tables_of(stage, actor), actor.priority});
+      {Snapshot(snapshot), actor.naive.copy(), tables_of(actor), actor.priority});
   for (std::vector<uint32_t>& table : stage.snapshots.back().tables)
     table.resize(std::min<size_t>(table.size(), Stage::blocks_for(actor.naive.rows.size())));
 }
@@ -59,8 +55,7 @@ inline void open_snapshot(Stage& stage, Source& draw) {
   const size_t i = draw.below(all);
   const Frozen& frozen = i < own ? stage.snapshots[i] : stage.world.common[i - own];
   pkv_session session;
-  if (stage.attempt([&] { return pkv_snapshot_fork(frozen.snapshot, &session); }, PKV_OK,
-                    stage.max_blocks_for_copy(frozen.naive)))
+  if (stage.attempt([&] { return pkv_snapshot_fork(frozen.snapshot, &session); }, PKV_OK))
     stage.add(session, frozen.naive, frozen.priority);
 }
 

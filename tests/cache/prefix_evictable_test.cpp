@@ -232,10 +232,8 @@ TEST_F(Evictable, ATrimIntoTheMiddleOfATextOfAFullPool) {
   struct {
     pkv_eviction eviction;
     uint32_t doubling_depth;
-  } const policies[] = {{PKV_EVICTION_LRU, 0},
-                        {PKV_EVICTION_LFU, 0},
-                        {PKV_EVICTION_LEARNED, 0},
-                        {PKV_EVICTION_LEARNED, 1000}};
+  } const policies[] = {
+      {PKV_EVICTION_LRU, 0}, {PKV_EVICTION_LEARNED, 0}, {PKV_EVICTION_LEARNED, 1000}};
   for (const auto& policy : policies) {
     make(4, made<pkv_prefix_config>(
                 {.eviction = policy.eviction, .doubling_depth = policy.doubling_depth}));

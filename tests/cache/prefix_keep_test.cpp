@@ -43,7 +43,7 @@ class PrefixKeep : public Prefix {
 };
 
 TEST_F(PrefixKeep, ALowerRetentionGoesFirstWhateverThePolicySays) {
-  for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, PKV_EVICTION_LFU}) {
+  for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU}) {
     SCOPED_TRACE(eviction);
     make(12, config(eviction));
     serve(text(1, 32), "", PKV_RETENTION_HIGH);  // This is the oldest text.

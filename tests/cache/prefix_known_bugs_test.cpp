@@ -84,7 +84,7 @@ TEST_F(PrefixKnownBugs, SaltsAndTokensDoNotRunIntoEachOther) {
 
 // A block must not be evicted while blocks that follow it are still found.
 TEST_F(PrefixKnownBugs, ABlockIsEvictedAfterThoseThatFollowIt) {
-  for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, PKV_EVICTION_LFU}) {
+  for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU}) {
     make(12, PKV_STORAGE_PAGED, eviction);
     const Text common = text(1, 32);
     for (int32_t end = 2; end < 7; end++) serve(common + text(end, 32));
@@ -152,7 +152,7 @@ TEST_F(PrefixKnownBugs, EqualHashesOfDifferentTextsAreHarmless) {
     CHECK(pkv_prefix_hash_blocks(nullptr, 0, 16, each.size(), each.data(), hashes));
     ASSERT_EQ(0x63aa354845ca634a, hashes[1]);
   }
-  for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, PKV_EVICTION_LFU}) {
+  for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU}) {
     make(12, PKV_STORAGE_PAGED, eviction);
     std::mt19937 random(1);
     for (int32_t i = 0; i < 1500; i++)

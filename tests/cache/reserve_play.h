@@ -26,7 +26,6 @@ inline const std::vector<SmallCache> kinds = [] {
   return std::vector<SmallCache>{
       {"full", {full}, 14, true, false, none},
       {"full, watermark", {full}, 14, true, false, none, PKV_LAYOUT_PACKED, 2},
-      {"contiguous", {full}, 14, false, false, PKV_STORAGE_CONTIGUOUS},
       {"window", {window}, 14, true, false, none},
       {"sinks", {sinks}, 14, true, false, none},
       {"states", {states}, 9, true, false, none},

@@ -197,7 +197,6 @@ TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
 TEST(Reserve, NoStepIsRefusedThatWorksAfterAnEmptyOne) {
   uint64_t refused = 0;
   for (SmallCache kind : kinds) {
-    if (kind.storage == PKV_STORAGE_CONTIGUOUS) continue;
     for (uint64_t seed = 1; seed <= rounds; seed++) {
       kind.prefix = seed % 2 == 0;
       SCOPED_TRACE(testing::Message() << kind.name << ", seed " << seed);

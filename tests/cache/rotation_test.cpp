@@ -11,7 +11,7 @@ namespace cache_test::rotation_test {
 namespace {
 
 Cache make(const Model& model, const MemoryKind& kind, pkv_isa isa = PKV_ISA_AUTO) {
-  ModelConfig config = config_of(model, 64, kind.storage);
+  ModelConfig config = config_of(model, 64);
   config.layout = kind.layout;
   config.isa = isa;
   return create(config);
@@ -112,8 +112,8 @@ TEST_P(Rotation, AttentionEqualsTheReferenceOverWhatIsStored) {
       for (const MemoryKind& kind : memory_kinds) {
         if (turn++ % 2 == 0) continue;
         if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;  // the slowest
-        SCOPED_TRACE(testing::Message() << each.name << ", storage " << kind.storage << ", layout "
-                                        << kind.layout << ", " << pkv_isa_name(isa));
+        SCOPED_TRACE(testing::Message()
+                     << each.name << ", " << kind.name << ", " << pkv_isa_name(isa));
         Random random(31);
         Cache cache = make(each.model, kind, isa);
         Session session = open(cache);
@@ -188,8 +188,7 @@ Outputs outputs_of(const Model& model, const MemoryKind& kind) {
 TEST_P(Rotation, ChangesNothingThatCallersSee) {
   for (const MemoryKind& kind : memory_kinds) {
     for (const Case& each : cases(GetParam())) {
-      SCOPED_TRACE(testing::Message()
-                   << each.name << ", storage " << kind.storage << ", layout " << kind.layout);
+      SCOPED_TRACE(testing::Message() << each.name << ", " << kind.name);
       const Outputs outputs = outputs_of(each.model, kind);
       EXPECT_LE(difference(outputs.expected, outputs.found), 1.5 * loss(GetParam()));
       EXPECT_LE(difference(outputs.given.k, outputs.back.k), loss(GetParam()));
@@ -210,7 +209,7 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
           of_view = expected, of_memory = expected;
       q.fill(random);
 
-      Cache cache = make(model, {"", PKV_STORAGE_PAGED, layout});
+      Cache cache = make(model, {"", layout});
       Session session = open(cache);
       Batch batch = begin(cache, {session}, {40});
       write(batch, 0, model, rows);
@@ -256,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Rotation, testing::ValuesIn(stored_dtypes),
 TEST(RotatedRows, AreStoredAsTheHeaderSays) {
   const Model model{
       1, 1, 1, 32, 16, PKV_F32, 0, static_cast<pkv_dtype>(0), 0, 0, PKV_ROTATION_HADAMARD};
-  Cache cache = make(model, {"", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN});
+  Cache cache = make(model, {"", PKV_LAYOUT_PLAIN});
   Session session = open(cache);
   KeysValues rows = rows_of(model, 1);
   rows.k.each([&](size_t r, uint32_t h, uint32_t d) { rows.k.set(r, h, d, d == 2 ? 1.0f : 0.0f); });

@@ -14,12 +14,11 @@ const Model model{2, 4, 2, 32};
 class Sharing : public testing::TestWithParam<MemoryKind> {
  protected:
   Cache make(uint64_t blocks) const {
-    ModelConfig config = config_of(model, blocks, GetParam().storage);
+    ModelConfig config = config_of(model, blocks);
     config.layout = GetParam().layout;
     config.memory_directory = GetParam().directory;
     return create(config);
   }
-  bool paged() const { return GetParam().storage == PKV_STORAGE_PAGED; }
 
   // Returns everything a session holds, layer by layer.
   std::vector<KeysValues> content(pkv_session session) const {
@@ -54,10 +53,8 @@ TEST_P(Sharing, AForkHoldsTheSameAndGoesItsOwnWay) {
     const uint64_t used = stats_of(cache).used_blocks;
     Session child = fork(parent);
     CHECK(pkv_cache_validate(cache));
-    if (paged()) {
-      EXPECT_EQ(used, stats_of(cache).used_blocks);
-      EXPECT_EQ(block_table(parent), block_table(child));
-    }
+    EXPECT_EQ(used, stats_of(cache).used_blocks);
+    EXPECT_EQ(block_table(parent), block_table(child));
     const auto before = content(parent);
     EXPECT_TRUE(before == content(child));
     EXPECT_TRUE(next_output(cache, parent) == next_output(cache, child));
@@ -88,13 +85,11 @@ TEST_P(Sharing, ForksOfForksCopyOnlyTheirTail) {
     const pkv_cache_stats before = stats_of(cache);
     step(cache, line.back(), model, 3, random);
     const pkv_cache_stats after = stats_of(cache);
-    if (paged()) {
-      EXPECT_EQ(before.copied_blocks + 1, after.copied_blocks);
-      // Sessions have 40 tokens and each fork adds 3, so the third fork needs a block behind the
-      // third one.
-      EXPECT_EQ(before.used_blocks + (generation == 3 ? 2 : 1), after.used_blocks)
-          << "generation " << generation;
-    }
+    EXPECT_EQ(before.copied_blocks + 1, after.copied_blocks);
+    // Sessions have 40 tokens and each fork adds 3, so the third fork needs a block behind the
+    // third one.
+    EXPECT_EQ(before.used_blocks + (generation == 3 ? 2 : 1), after.used_blocks)
+        << "generation " << generation;
     contents.push_back(content(line.back()));
     CHECK(pkv_cache_validate(cache));
   }
@@ -116,11 +111,6 @@ TEST_P(Sharing, AThousandForksCostNoBlockUntilTheyDiverge) {
   Session parent = open(cache);
   step(cache, parent, model, 100, random);
   const auto before = content(parent);
-  if (!paged()) {  // Contiguous storage copies everything.
-    Session copy = fork(parent);
-    EXPECT_EQ(14u, stats_of(cache).used_blocks);
-    return;
-  }
   std::vector<Session> forks;
   for (int i = 0; i < 1000; i++) forks.push_back(fork(parent));
   EXPECT_EQ(7u, stats_of(cache).used_blocks);
@@ -139,7 +129,6 @@ TEST_P(Sharing, AThousandForksCostNoBlockUntilTheyDiverge) {
 }
 
 TEST_P(Sharing, ForksInOneBatchCopyAllButOneTail) {
-  if (!paged()) return;  // Contiguous storage shares nothing.
   // 20 tokens in 2 blocks, and 3 blocks for the tails of 4 sessions: there is no other.
   Cache cache = make(5);
   Random random(20);
@@ -203,7 +192,6 @@ TEST_P(Sharing, ForksInOneBatchCopyAllButOneTail) {
 }
 
 TEST_P(Sharing, ATailIsKeptByTheOneThatHoldsMostOfIt) {
-  if (!paged()) return;
   for (const bool last : {false, true}) {
     Cache cache = make(8);
     Random random(21);
@@ -238,7 +226,6 @@ TEST_P(Sharing, ATailIsKeptByTheOneThatHoldsMostOfIt) {
 }
 
 TEST_P(Sharing, ATailThatSomebodyElseHoldsIsCopiedByAll) {
-  if (!paged()) return;
   Cache cache = make(8);
   Random random(22);
   Session a = open(cache);
@@ -305,7 +292,7 @@ TEST_P(Sharing, AnAbortLeavesEverythingAsItWas) {
     for (const pkv_session session : {parent.get(), whole.get(), child.get()}) {
       state.contents.push_back(content(session));
       state.outputs.push_back(next_output(cache, session));
-      if (paged()) state.tables.push_back(block_table(session));
+      state.tables.push_back(block_table(session));
     }
     state.stats = stats_of(cache);
     return state;
@@ -343,9 +330,7 @@ TEST_P(Sharing, ASnapshotOutlivesItsSession) {
   step(cache, session, model, 20, random);
   session.close();
   CHECK(pkv_cache_validate(cache));
-  if (paged()) {
-    EXPECT_EQ(3u, stats_of(cache).used_blocks);
-  }
+  EXPECT_EQ(3u, stats_of(cache).used_blocks);
   for (int i = 0; i < 3; i++) {
     Session restored = thaw(snapshot);
     EXPECT_TRUE(frozen == content(restored));

@@ -20,10 +20,17 @@ std::vector<int64_t> slots_read(pkv_session session, uint64_t length) {
   return read;
 }
 
-class Sinks : public testing::TestWithParam<pkv_storage> {};
+class Sinks : public testing::TestWithParam<pkv_layout> {
+ protected:
+  static Cache make(uint64_t blocks) {
+    ModelConfig config = config_of(model, blocks);
+    config.layout = GetParam();
+    return create(config);
+  }
+};
 
 TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
-  Cache cache = create(config_of(model, 20, GetParam()));
+  Cache cache = make(20);
   Grown grown(cache, model, 1);
   EXPECT_LE(grown.step(150, attention_of(model)), 1.0);
   for (int i = 0; i < 100; i++) EXPECT_LE(grown.step(1, attention_of(model)), 1.0);
@@ -44,7 +51,6 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   for (uint64_t p = length - window; p < length; p++) EXPECT_TRUE(readable(p)) << p;
   for (uint64_t p = 32; p < length - window - 3 * block_size; p++) EXPECT_FALSE(readable(p)) << p;
   REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(grown.session(), 0, 10, 100, &k, nullptr));
-  if (GetParam() == PKV_STORAGE_CONTIGUOUS) return;
 
   const std::vector<uint32_t> table = block_table(grown.session());
   ASSERT_EQ((length + block_size - 1) / block_size, table.size());
@@ -56,7 +62,7 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
 }
 
 TEST_P(Sinks, ATrimBehindTheSinksIsRefused) {
-  Cache cache = create(config_of(model, 20, GetParam()));
+  Cache cache = make(20);
   Grown grown(cache, model, 4);
   grown.step(150, attention_of(model));
   grown.step(30, attention_of(model));
@@ -79,8 +85,7 @@ TEST_P(Sinks, ATrimBehindTheSinksIsRefused) {
 }
 
 TEST_P(Sinks, ABatchTellsTheSlotsThatItReads) {
-  if (GetParam() == PKV_STORAGE_CONTIGUOUS) return;
-  Cache cache = create(config_of(model, 40, GetParam()));
+  Cache cache = make(40);
   Grown first(cache, model, 2), second(cache, model, 3);
   for (const uint32_t tokens : {200u, 1u, 1u}) first.step(tokens, attention_of(model));
   second.step(10, attention_of(model));
@@ -106,7 +111,7 @@ TEST_P(Sinks, ABatchTellsTheSlotsThatItReads) {
 }
 
 TEST_P(Sinks, ForksTrimsAndSnapshotsKeepThem) {
-  Cache cache = create(config_of(model, 60, GetParam()));
+  Cache cache = make(60);
   Grown grown(cache, model, 4);
   for (const uint32_t tokens : {170u, 1u, 20u}) grown.step(tokens, attention_of(model));
   Snapshot snapshot = freeze(grown.session());
@@ -121,7 +126,7 @@ TEST_P(Sinks, ForksTrimsAndSnapshotsKeepThem) {
 }
 
 TEST_P(Sinks, NoCallCanAskForMoreThanTheLayerKeeps) {
-  Cache cache = create(config_of(model, 20, GetParam()));
+  Cache cache = make(20);
   Session session = open(cache);
   Random random(7);
   Batch batch = begin(cache, {session}, {5});
@@ -141,9 +146,9 @@ TEST_P(Sinks, NoCallCanAskForMoreThanTheLayerKeeps) {
   EXPECT_LE(worst_error(q, out, 0, 5, rows, 5, attention), 1.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Storage, Sinks, testing::Values(PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS),
+INSTANTIATE_TEST_SUITE_P(Layouts, Sinks, testing::Values(PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN),
                          [](const auto& test) {
-                           return test.param == PKV_STORAGE_PAGED ? "paged" : "contiguous";
+                           return test.param == PKV_LAYOUT_PACKED ? "packed" : "plain";
                          });
 
 }  // namespace

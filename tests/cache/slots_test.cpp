@@ -105,8 +105,10 @@ TEST(Slots, WithStorageNoneADraftKeepsItsFirstTokens) {
 
 // The length must not grow with each layer, nor before the first token is sampled.
 TEST(Slots, TheLengthAfterAPrefillOfTTokensIsT) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
-    Cache cache = create(config_of(model, 16, storage));
+  for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
+    ModelConfig config = config_of(model, 16);
+    config.layout = layout;
+    Cache cache = create(config);
     Session session = open(cache);
     Random random(3);
     Batch batch = begin(cache, {session}, {73});

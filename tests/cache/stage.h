@@ -94,7 +94,6 @@ struct StagedCache {
     cache = create(config);
   }
 
-  bool has_tables() const { return setup.storage != PKV_STORAGE_CONTIGUOUS; }
   bool has_rows() const { return setup.storage != PKV_STORAGE_NONE; }
 
   const Setup setup;
@@ -197,9 +196,6 @@ class Stage {
   static uint64_t max_blocks_for(uint64_t start, uint64_t end) {
     return end == start ? 0 : blocks_for(end) - blocks_for(start) + 1;
   }
-  uint64_t max_blocks_for_copy(const Naive& naive) const {
-    return world.has_tables() ? 0 : blocks_for(naive.rows.size());
-  }
 
   // ---- Ends ---------------------------------------------------------------------------------
 
@@ -234,7 +230,7 @@ class Stage {
     certain([&] { return pkv_batch_abort(step.batch); });
     counts.aborts++;
     for (const Member& member : step.members)
-      for (uint32_t group = 0; group < 2 && world.has_tables(); group++)
+      for (uint32_t group = 0; group < 2; group++)
         EXPECT_EQ(member.tables[group], block_table(member.actor->session, group));
     drop(step);
   }
@@ -314,7 +310,6 @@ class Stage {
     ASSERT_EQ(naive.suspended, info.suspended == 1);
     ASSERT_EQ(actor.priority, info.priority);
     ASSERT_LE(info.exclusive_blocks, info.blocks);
-    if (!world.has_tables()) return;
     uint64_t held = 0;
     for (uint32_t group = 0; group < 2; group++)
       for (const uint32_t id : block_table(actor.session, group)) held += id != PKV_NO_BLOCK;

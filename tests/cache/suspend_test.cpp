@@ -46,17 +46,18 @@ struct Text {
   std::vector<int32_t> tokens;
 };
 
-class Suspend : public testing::TestWithParam<pkv_storage> {
+class Suspend : public testing::TestWithParam<pkv_layout> {
  protected:
   Cache cache(uint64_t blocks, uint32_t watermark = 0) const {
-    ModelConfig config = config_of(model, blocks, GetParam());
+    ModelConfig config = config_of(model, blocks);
+    config.layout = GetParam();
     config.watermark_blocks = watermark;
     return create(config);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, Suspend, testing::Values(PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS),
-                         [](const auto& kind) {
-                           return kind.param == PKV_STORAGE_PAGED ? "paged" : "contiguous";
+INSTANTIATE_TEST_SUITE_P(Layouts, Suspend, testing::Values(PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN),
+                         [](const auto& test) {
+                           return test.param == PKV_LAYOUT_PACKED ? "packed" : "plain";
                          });
 
 TEST_P(Suspend, BlocksGoAndTokensStay) {

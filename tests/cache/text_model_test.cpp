@@ -42,9 +42,7 @@ class TextModel : public testing::Test {
 
   std::span<const int32_t> prompt() const { return std::span(expected).first(prompt_length); }
 
-  ModelConfig config(pkv_storage storage, pkv_dtype dtype = PKV_F32) const {
-    return config_of(llama->model(dtype), 16, storage);
-  }
+  ModelConfig config(pkv_dtype dtype = PKV_F32) const { return config_of(llama->model(dtype), 16); }
 
   // Computes the whole text from the start, in double precision and without a cache. Returns the
   // logits at each position.
@@ -85,42 +83,33 @@ class TextModel : public testing::Test {
 TEST_F(TextModel, TwentyGreedyTokensEqualARunWithoutACache) {
   std::vector<int32_t> text(prompt().begin(), prompt().end());
   for (int i = 0; i < 20; i++) text.push_back(best(recompute(text).back()));
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
-    EXPECT_EQ(text, greedy(config(storage), 20));
+  EXPECT_EQ(text, greedy(config(), 20));
 }
 
-TEST_F(TextModel, All160TokensForEveryStorageAndInstructionSet) {
-  for (const pkv_isa isa : supported_isas()) {
+TEST_F(TextModel, All160TokensForEveryLayoutAndInstructionSet) {
+  for (const pkv_isa isa : supported_isas())
     for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
-      ModelConfig paged = config(PKV_STORAGE_PAGED);
+      ModelConfig paged = config();
       paged.layout = layout;
       paged.isa = isa;
-      EXPECT_EQ(expected, greedy(paged, 160)) << pkv_isa_name(isa) << ", paged, layout " << layout;
+      EXPECT_EQ(expected, greedy(paged, 160)) << pkv_isa_name(isa) << ", layout " << layout;
     }
-    ModelConfig contiguous = config(PKV_STORAGE_CONTIGUOUS);
-    contiguous.isa = isa;
-    EXPECT_EQ(expected, greedy(contiguous, 160)) << pkv_isa_name(isa) << ", contiguous";
-  }
 }
 
 // Compares 168 x 259 logits with those of the double-precision run without a cache. The largest
 // deviations were f32 0.00002, f16 0.0031 and bf16 0.046 (15 times f16, as it has three bits less),
-// whatever the instruction set and storage. The bounds are about twice that.
+// whatever the instruction set. The bounds are about twice that.
 TEST_F(TextModel, HalfPrecisionMovesTheLogitsOnlyALittle) {
   const auto reference = recompute(expected);
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
-    for (const auto& [dtype, name, bound] :
-         {std::tuple(PKV_F32, "f32", 4e-5), {PKV_F16, "f16", 0.006}, {PKV_BF16, "bf16", 0.1}}) {
-      for (const pkv_isa isa : supported_isas()) {
-        ModelConfig from = config(storage, dtype);
-        from.isa = isa;
-        const double measured = deviation(from, reference);
-        RecordProperty(std::string(name) + "_" + pkv_isa_name(isa) + "_" + std::to_string(storage),
-                       std::to_string(measured));
-        EXPECT_LE(measured, bound) << name << " on " << pkv_isa_name(isa);
-      }
+  for (const auto& [dtype, name, bound] :
+       {std::tuple(PKV_F32, "f32", 4e-5), {PKV_F16, "f16", 0.006}, {PKV_BF16, "bf16", 0.1}})
+    for (const pkv_isa isa : supported_isas()) {
+      ModelConfig from = config(dtype);
+      from.isa = isa;
+      const double measured = deviation(from, reference);
+      RecordProperty(std::string(name) + "_" + pkv_isa_name(isa), std::to_string(measured));
+      EXPECT_LE(measured, bound) << name << " on " << pkv_isa_name(isa);
     }
-  }
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ constexpr uint32_t layers = 2;
 class Trees : public testing::TestWithParam<MemoryKind> {
  protected:
   Cache make(const Model& model) const {
-    ModelConfig config = config_of(model, 64, GetParam().storage);
+    ModelConfig config = config_of(model, 64);
     config.layout = GetParam().layout;
     config.memory_directory = GetParam().directory;
     return create(config);
@@ -72,9 +72,7 @@ class Trees : public testing::TestWithParam<MemoryKind> {
     return cache_test::tokens_of(session, length_of(session));
   }
 
-  std::vector<uint32_t> table(pkv_session session) const {
-    return GetParam().storage == PKV_STORAGE_PAGED ? block_table(session) : std::vector<uint32_t>{};
-  }
+  std::vector<uint32_t> table(pkv_session session) const { return block_table(session); }
 
   // Returns what a session and its open step hold. Rows that left the window may be anything, since
   // no query sees them.

@@ -142,20 +142,18 @@ TEST(Latent, EqualsTheReference) {
   }
 }
 
-TEST(Latent, EveryInstructionSetAndContiguousStorage) {
+TEST(Latent, EveryInstructionSet) {
   Model model = model_of({"", 8, 2, 48, 32});
   model.latent = 1;
   for (const pkv_isa isa : supported_isas()) {
     for (const pkv_dtype dtype : stored_dtypes) {
       SCOPED_TRACE(testing::Message() << pkv_isa_name(isa) << ", " << name_of(dtype));
       model.dtype = dtype;
-      for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
-        ModelConfig config = config_of(model, 16, storage);
-        config.isa = isa;
-        Cache cache = create(config);
-        Grown grown(cache, model, 9);
-        compare_steps(grown, attention_of(model));
-      }
+      ModelConfig config = config_of(model, 16);
+      config.isa = isa;
+      Cache cache = create(config);
+      Grown grown(cache, model, 9);
+      compare_steps(grown, attention_of(model));
     }
   }
 }

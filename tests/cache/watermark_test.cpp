@@ -207,7 +207,7 @@ TEST(Admission, WithoutAnIndexItReserves) {
 
 // What a request in the queue finds stays as it was for the eviction policy, however often it asks.
 TEST(Admission, ARefusedOneIsNoUse) {
-  auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LFU});
+  auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
   ModelConfig config = config_of(model, 12, PKV_STORAGE_NONE);
   config.prefix = &prefix;
   Cache cache = create(config);

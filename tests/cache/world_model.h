@@ -58,7 +58,6 @@ inline const std::vector<SmallCache>& kinds() {
       {"shared_states", {full, window, checkpoints}, 32, true, true},
       {"ids", {full, window}, 40, true, false, PKV_STORAGE_NONE},
       {"ids_of_states", {window, states}, 28, true, false, PKV_STORAGE_NONE},
-      {"contiguous", {full, sinks}, 40, false, false, PKV_STORAGE_CONTIGUOUS},
       {"interleaved", {of_layer_0, of_layer_2, of_layers_1_and_3}, 44},
       {"checkpoints_without_index", {of_layer_0, of_layers_1_and_3, of_layer_2}, 28, false},
       {"elsewhere", {full_there, window_there}, 40, true, false, PKV_STORAGE_NONE},

@@ -314,8 +314,7 @@ class WorldSessions {
   void drop() {
     Talk& talk = pick();
     const size_t g = random_.below(kind_.groups.size());
-    if (talk.suspended || kind_.groups[g].has_states() || kind_.storage == PKV_STORAGE_CONTIGUOUS)
-      return;
+    if (talk.suspended || kind_.groups[g].has_states()) return;
     std::vector<uint32_t> blocks;
     for (uint32_t i = 0; i < talk.text.size() / 16; i++)
       if (random_.chance(30)) blocks.push_back(i);

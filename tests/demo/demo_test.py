@@ -18,7 +18,6 @@ scratch_folder = tempfile.TemporaryDirectory()
 scratch = Path(scratch_folder.name)
 EMULATOR = os.environ.get("PKV_EMULATOR", "").split()
 COMMON = ("--library", library, "--model", str(MODEL), "--tokenizer", str(TOKENIZER))
-KINDS = ("paged", "contiguous")
 
 
 def run(*arguments, text="", timeout=300, common=COMMON):
@@ -60,16 +59,15 @@ def expected_greedy_tokens():
 
 
 def case_expected():
-    """Compares the text with the greedy text computed in float64, for both kinds of storage and
-    every instruction set and type.
+    """Compares the text with the greedy text computed in float64, for every instruction set
+    and type. Plain arrays give the same text.
     """
     expected = expected_greedy_tokens()
     assert len(expected) == 160
     romeo = ("--prompt", "ROMEO:\n", "--max-tokens", "160")
-    for kind in KINDS:
-        sessions, figures = generate(*romeo, "--kv", kind)
-        assert sessions == [expected], f"{kind}: other tokens than expected"
-        assert figures["kv"] == kind and figures["generated_tokens"] == 160
+    sessions, figures = generate(*romeo, "--compare")
+    assert sessions == [expected], "other tokens than expected"
+    assert figures["kv"] == "paged" and figures["generated_tokens"] == 160
     for isa in (
         "scalar",
         "sse2",
@@ -91,10 +89,9 @@ def case_expected():
         assert figures["isa"] == isa
         assert sessions == [expected], f"{isa}: other tokens than expected"
     for dtype in ("f16", "bf16"):
-        results = [generate(*romeo, "--dtype", dtype, "--kv", kind)[0][0] for kind in KINDS]
-        agreeing = next((i for i, (a, b) in enumerate(zip(results[0], expected)) if a != b), 160)
+        found = generate(*romeo, "--dtype", dtype, "--compare")[0][0]
+        agreeing = next((i for i, (a, b) in enumerate(zip(found, expected)) if a != b), 160)
         print(f"{dtype}: the first {agreeing} of 160 tokens agree with float64")
-        assert results[0] == results[1], f"{dtype}: paged and contiguous differ"
         assert (
             agreeing >= 40
         ), f"{dtype}: deviates after {agreeing} tokens, more than rounding explains"
@@ -111,30 +108,25 @@ def case_schedules():
         and figures["matched_tokens"] >= 16 * 64
     )
     assert 0 < figures["worst_case_utilization"] < figures["utilization"] <= 1
-    cuts = (
-        ["--chunk", "1"],
-        ["--running", "3"],
+    for cut in (
+        ["--chunk", "1", "--compare"],
         ["--chunk", "7"],
+        ["--running", "3"],
         ["--block-size", "48"],
-        ["--threads", "1"],
-        ["--threads", "1", "--chunk", "7"],
-    )
-    for cut, kind in zip(cuts, KINDS * 3, strict=True):
-        sessions, _ = generate(*short, "--kv", kind, *cut)
-        assert sessions == reference, f"{kind} {cut}: other tokens"
+        ["--threads", "1", "--compare"],
+    ):
+        sessions, _ = generate(*short, *cut)
+        assert sessions == reference, f"{cut}: other tokens"
 
 
 def case_preemption():
     """With too few blocks, sessions wait and are preempted, but the texts are the same."""
     reference, _ = generate()
-    for kind in KINDS:
-        for blocks in ("60", "27"):
-            sessions, figures = generate("--kv", kind, "--blocks", blocks)
-            assert (
-                figures["preemptions"] >= 5
-            ), f"{kind}, {blocks} blocks: {figures['preemptions']} preemptions"
-            assert figures["peak_blocks"] <= int(blocks)
-            assert sessions == reference, f"{kind}, {blocks} blocks: other tokens"
+    for blocks in ("60", "27"):
+        sessions, figures = generate("--blocks", blocks)
+        assert figures["preemptions"] >= 5, f"{blocks} blocks: {figures['preemptions']} preemptions"
+        assert figures["peak_blocks"] <= int(blocks)
+        assert sessions == reference, f"{blocks} blocks: other tokens"
     # One block too few for a session alone, then exactly enough.
     alone = ("--prompt", "ROMEO:\n", "--max-tokens", "160")
     sentence = refused(1, *alone, "--blocks", "10")
@@ -188,13 +180,12 @@ def case_store():
     damaged, figures = generate("--max-tokens", "60", "--sessions", "6", "--store", str(store))
     assert damaged == reference
     refused(1, "--store", "/dev/null")
-    refused(2, "--store", str(store), "--kv", "contiguous")
     refused(2, "--store", str(store), "--no-prefix")
 
 
 def case_compare():
-    """Runs both kinds one after the other in little memory; the program itself checks that the
-    tokens are the same.
+    """Runs in little memory, and then with plain arrays; the program itself checks that the tokens
+    are the same.
     """
     figures = scratch / "both.json"
     result = run(
@@ -212,7 +203,7 @@ def case_compare():
     assert result.returncode == 0, result.stderr.decode()
     assert b"The tokens of all sessions are the same." in result.stdout
     runs = json.loads(figures.read_text())["runs"]
-    assert [r["kv"] for r in runs] == list(KINDS) and all(
+    assert [r["kv"] for r in runs] == ["paged", "arrays"] and all(
         r["generated_tokens"] == 16 * 50 for r in runs
     )
     assert runs[0]["preemptions"] > 0, runs
@@ -274,7 +265,6 @@ def case_options():
         ["--sessions", "4097"],
         ["--sessions", "3x"],
         ["--sessions", "99999999999999999999"],
-        ["--kv", "flat"],
         ["--dtype", "f8"],
         ["--block-size", "20"],
         ["--temperature", "nan"],
@@ -452,11 +442,7 @@ def case_save():
             i > 0
         ) and computed == now - known - 1, f"turn {i}: {before}; {after}"
     assert "".join(parts) == whole.stdout.decode(), parts
-    for kind, dtype, size in (
-        ("contiguous", "f32", "16"),
-        ("paged", "f16", "32"),
-        ("paged", "bf16", "64"),
-    ):
+    for dtype, size in (("f16", "32"), ("bf16", "64")):
         result = run(
             "--chat",
             "--quiet",
@@ -464,8 +450,6 @@ def case_save():
             "20",
             "--load",
             str(file),
-            "--kv",
-            kind,
             "--dtype",
             dtype,
             "--block-size",
@@ -490,7 +474,6 @@ def case_save():
     refused(1, "--load", str(scratch / "none"))
     refused(1, "--load", str(MODEL))
     refused(1, "--save", str(scratch / "no folder" / "file"))
-    refused(2, "--save", str(cached), "--kv", "contiguous")
     refused(2, "--load", str(cached), "--compare")
 
 

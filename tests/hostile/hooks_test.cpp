@@ -51,14 +51,13 @@ struct Crooked {
   }
 };
 
-// Makes a cache of a kind, runs a step in it and destroys it. Returns the status of the first call
+// Makes a cache, runs a step in it and destroys it. Returns the status of the first call
 // that did not work.
-pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
+pkv_status use(const pkv_allocator& allocator) {
   ModelConfig config = small_model(16);
-  config.storage = storage;
   config.allocator = &allocator;
   const auto prefix = made<pkv_prefix_config>();
-  if (storage == PKV_STORAGE_PAGED) config.prefix = &prefix;
+  config.prefix = &prefix;
   pkv_cache cache = nullptr;
   pkv_session session = nullptr;
   pkv_batch batch = nullptr;
@@ -88,29 +87,28 @@ pkv_status use(const pkv_allocator& allocator, pkv_storage storage) {
 
 // Memory that is misaligned by a few bytes is refused everywhere, and is given back to the hook.
 TEST(Hooks, MisalignedMemory) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS})
-    for (const size_t off : {1u, 2u, 4u, 8u, 32u})
-      EXPECT_EQ(in_child([&] {
-                  uint64_t refused = 0;
-                  for (uint64_t k = 1;; k++) {
-                    Crooked crooked(k, off);
-                    const pkv_status status = use(crooked.hooks(), storage);
-                    HOSTILE_CHECK(crooked.live == 0, "%lld blocks leaked",
-                                  static_cast<long long>(crooked.live));
-                    if (!crooked.struck) {
-                      expect(PKV_OK, status, "calls with memory that is aligned");
-                      break;
-                    }
-                    HOSTILE_CHECK(crooked.came_back, "the block did not come back");
-                    // The index continues without what it cannot store.
-                    HOSTILE_CHECK(status == PKV_OUT_OF_MEMORY || status == PKV_OK, "%s",
-                                  pkv_status_name(status));
-                    refused += status == PKV_OUT_OF_MEMORY;
+  for (const size_t off : {1u, 2u, 4u, 8u, 32u})
+    EXPECT_EQ(in_child([&] {
+                uint64_t refused = 0;
+                for (uint64_t k = 1;; k++) {
+                  Crooked crooked(k, off);
+                  const pkv_status status = use(crooked.hooks());
+                  HOSTILE_CHECK(crooked.live == 0, "%lld blocks leaked",
+                                static_cast<long long>(crooked.live));
+                  if (!crooked.struck) {
+                    expect(PKV_OK, status, "calls with memory that is aligned");
+                    break;
                   }
-                  HOSTILE_CHECK(refused > 0, "no block was refused");
-                }),
-                "")
-          << "storage " << storage << ", off by " << off;
+                  HOSTILE_CHECK(crooked.came_back, "the block did not come back");
+                  // The index continues without what it cannot store.
+                  HOSTILE_CHECK(status == PKV_OUT_OF_MEMORY || status == PKV_OK, "%s",
+                                pkv_status_name(status));
+                  refused += status == PKV_OUT_OF_MEMORY;
+                }
+                HOSTILE_CHECK(refused > 0, "no block was refused");
+              }),
+              "")
+        << "off by " << off;
 }
 
 // An allocator that knows which thread called it.

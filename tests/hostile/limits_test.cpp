@@ -86,7 +86,7 @@ TEST(Limits, AStepBeyondTheCacheAllocatesNothingLarge) {
 }
 
 TEST(Limits, BlocksShortIsExact) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS, PKV_STORAGE_NONE})
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_NONE})
     IN_CHILD({
       ModelConfig config = small_model(20);
       config.storage = storage;

@@ -35,12 +35,11 @@ std::vector<Model> models() {
 
 class Cache {
  public:
-  explicit Cache(const Model& model, pkv_storage storage = PKV_STORAGE_PAGED) {
+  explicit Cache(const Model& model) {
     ModelConfig config = small_model(8);
     config.model.dtype = model.dtype;
     config.layout = model.layout;
     config.isa = model.isa;
-    config.storage = storage;
     OK(pkv_cache_create(&config, &cache));
   }
   ~Cache() { pkv_cache_destroy(cache); }
@@ -133,31 +132,27 @@ TEST(Nan, OnlyTheRowsThatSeeThemShowThem) {
 // Blocks that their last user left full of NaN give the same bits as fresh memory, at every length.
 TEST(Nan, RecycledBlocksShowNothing) {
   for (const Model& model : models())
-    for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_CONTIGUOUS}) {
-      if (storage != PKV_STORAGE_PAGED && model.layout == PKV_LAYOUT_PLAIN) continue;
-      EXPECT_EQ(in_child([&] {
-                  Cache fresh(model, storage), used(model, storage);
-                  const pkv_session poison = used.open();
-                  const std::vector<float> bad(128 * kv_floats, nan), queries(128 * q_floats, nan);
-                  attend(used.cache, {poison}, {128}, bad, bad, queries);
-                  OK(pkv_session_close(poison));
-                  const pkv_session a = fresh.open(), b = used.open();
-                  for (const uint32_t n : {1u, 2u, 13u, 1u, 15u, 1u, 30u, 17u}) {
-                    const std::vector<float> k = numbers(n * kv_floats, n),
-                                             v = numbers(n * kv_floats, n + 1),
-                                             q = numbers(n * q_floats, n + 2);
-                    const std::vector<float> expected = attend(fresh.cache, {a}, {n}, k, v, q),
-                                             got = attend(used.cache, {b}, {n}, k, v, q);
-                    HOSTILE_CHECK(same_bits(expected, got, 0, got.size()), "at %llu tokens",
-                                  static_cast<unsigned long long>(length_of(b)));
-                    HOSTILE_CHECK(!any_nan(got, 0, got.size()), "NaN at %llu tokens",
-                                  static_cast<unsigned long long>(length_of(b)));
-                  }
-                }),
-                "")
-          << pkv_isa_name(model.isa) << ", dtype " << model.dtype << ", layout " << model.layout
-          << ", storage " << storage;
-    }
+    EXPECT_EQ(in_child([&] {
+                Cache fresh(model), used(model);
+                const pkv_session poison = used.open();
+                const std::vector<float> bad(128 * kv_floats, nan), queries(128 * q_floats, nan);
+                attend(used.cache, {poison}, {128}, bad, bad, queries);
+                OK(pkv_session_close(poison));
+                const pkv_session a = fresh.open(), b = used.open();
+                for (const uint32_t n : {1u, 2u, 13u, 1u, 15u, 1u, 30u, 17u}) {
+                  const std::vector<float> k = numbers(n * kv_floats, n),
+                                           v = numbers(n * kv_floats, n + 1),
+                                           q = numbers(n * q_floats, n + 2);
+                  const std::vector<float> expected = attend(fresh.cache, {a}, {n}, k, v, q),
+                                           got = attend(used.cache, {b}, {n}, k, v, q);
+                  HOSTILE_CHECK(same_bits(expected, got, 0, got.size()), "at %llu tokens",
+                                static_cast<unsigned long long>(length_of(b)));
+                  HOSTILE_CHECK(!any_nan(got, 0, got.size()), "NaN at %llu tokens",
+                                static_cast<unsigned long long>(length_of(b)));
+                }
+              }),
+              "")
+        << pkv_isa_name(model.isa) << ", dtype " << model.dtype << ", layout " << model.layout;
 }
 
 // The same is true after an abort and a trim, for slots that were written and given back.

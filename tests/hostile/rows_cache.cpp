@@ -166,7 +166,6 @@ std::vector<Case> shared_cases() {
   add(CONFIG(c.memory_bytes = UINT64_MAX), too_large);
   add(CONFIG(c.watermark_blocks = 1 << 20), invalid);
   add(CONFIG(c.layout = PKV_LAYOUT_PLAIN), unsupported);
-  add(CONFIG(c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
   return cases;
 }
 
@@ -177,10 +176,9 @@ std::vector<Case> config_cases() {
   const auto add = [&](const std::string& name, ChangeModel change, Wanted wanted) {
     cases.push_back(model_case(name, std::move(change), std::move(wanted)));
   };
-  add(CONFIG(set_enum(c.storage, 3)), invalid);
+  add(CONFIG(set_enum(c.storage, 2)), invalid);
   add(CONFIG(set_enum(c.storage, -1)), invalid);
   add(CONFIG(set_enum(c.storage, INT32_MAX)), invalid);
-  add(CONFIG(c.layout = PKV_LAYOUT_PLAIN, c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
   add(CONFIG(c.layout = PKV_LAYOUT_PLAIN, c.storage = PKV_STORAGE_NONE), unsupported);
   add(CONFIG(set_enum(c.layout, 2)), invalid);
   add(CONFIG(set_enum(c.layout, -1)), invalid);
@@ -258,7 +256,6 @@ std::vector<Case> config_cases() {
   add(CONFIG(c.prefix = &never), fine);
   add(CONFIG(c.prefix = &known), fine);
   add(CONFIG(c.prefix = &known, c.storage = PKV_STORAGE_NONE), fine);
-  add(CONFIG(c.prefix = &known, c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
   add(CONFIG(c.prefix = &unknown), invalid);
   static std::array<pkv_prefix_config, 6> sizes;
   sizes.fill(known);
@@ -364,7 +361,6 @@ std::vector<Case> state_cases() {
   add(CONFIG(of_states(g, uint64_t{1} << 60)), overflow);
   add(CONFIG(of_states(g, 8), g.checkpoint_tokens = 24), invalid);
   add(CONFIG(of_states(g, 8), g.draft_tokens = UINT32_MAX), invalid);
-  add(CONFIG(of_states(g, 8), c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
   add(CONFIG(g.checkpoint_tokens = 16), invalid);
   add(CONFIG(g.draft_tokens = 4), invalid);
   return cases;
@@ -387,7 +383,6 @@ std::vector<Case> opaque_cases() {
   }();
   add(CONFIG(move(c, g, 100)), fine);
   add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_NONE), fine);
-  add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_CONTIGUOUS), unsupported);
   add(CONFIG(move(c, g, UINT64_MAX)), invalid);
   add(CONFIG(move(c, g, uint64_t{1} << 60)), invalid);
   add(CONFIG(move(c, g, (uint64_t{1} << 40) + 1)), invalid);

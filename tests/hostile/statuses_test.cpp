@@ -196,28 +196,33 @@ TEST(Statuses, OfListsThatAreTooShort) {
   world.close();
 }
 
-TEST(Statuses, OfContiguousStorageWithoutIndexOrStore) {
-  World world(PKV_STORAGE_CONTIGUOUS);
+TEST(Statuses, WithoutIndexOrStore) {
+  World world;
+  const ModelConfig config = world.make_config(4);
+  pkv_cache cache = nullptr;
+  OK(pkv_cache_create(&config, &cache));
   const int32_t token = 1;
   uint64_t number = 0;
-  WANT(PKV_UNSUPPORTED, pkv_prefix_probe(world.cache, nullptr, 0, 1, &token, &number));
-  WANT(PKV_UNSUPPORTED, pkv_prefix_set_quota(world.cache, nullptr, 0, 1));
-  WANT(PKV_UNSUPPORTED, pkv_store_wait(world.cache, nullptr, 0, 1, &token, 0, &number, nullptr));
-  WANT(PKV_UNSUPPORTED, pkv_store_cancel(world.cache, nullptr, 0, 1, &token));
-  WANT(PKV_UNSUPPORTED, pkv_store_flush(world.cache, 0, &number));
+  WANT(PKV_UNSUPPORTED, pkv_prefix_probe(cache, nullptr, 0, 1, &token, &number));
+  WANT(PKV_UNSUPPORTED, pkv_prefix_set_quota(cache, nullptr, 0, 1));
+  WANT(PKV_UNSUPPORTED, pkv_store_wait(cache, nullptr, 0, 1, &token, 0, &number, nullptr));
+  WANT(PKV_UNSUPPORTED, pkv_store_cancel(cache, nullptr, 0, 1, &token));
+  WANT(PKV_UNSUPPORTED, pkv_store_flush(cache, 0, &number));
   auto stats = made<pkv_store_stats>();
-  WANT(PKV_UNSUPPORTED, pkv_store_get_stats(world.cache, &stats));
+  WANT(PKV_UNSUPPORTED, pkv_store_get_stats(cache, &stats));
+  OK(pkv_cache_destroy(cache));
+  world.close();
+}
+
+TEST(Statuses, OfGroupsWithStates) {
+  World world;
   uint32_t list[64], indptr[2];
   size_t count = 0;
-  WANT(PKV_UNSUPPORTED, pkv_session_get_block_table(world.session, 0, 64, list, &count));
-  WANT(PKV_UNSUPPORTED, pkv_batch_get_block_copies(world.batch, 0, 64, list, list, &count));
-  WANT(PKV_UNSUPPORTED, pkv_batch_get_kv_indices(world.batch, 0, PKV_INDEX_SLOTS, indptr, 64, list,
-                                                 &count, nullptr));
-  pkv_session fork = nullptr;
-  while (stats_of(world.cache).free_blocks >= 2) OK(pkv_session_fork(world.session, &fork));
-  pkv_snapshot snapshot = nullptr;
-  WANT(PKV_OUT_OF_BLOCKS, pkv_session_fork(world.session, &fork));
-  WANT(PKV_OUT_OF_BLOCKS, pkv_snapshot_take(world.session, &snapshot));
+  WANT(PKV_UNSUPPORTED, pkv_batch_get_block_copies(world.recurring, 1, 64, list, list, &count));
+  WANT(PKV_UNSUPPORTED, pkv_batch_get_kv_indices(world.recurring, 1, PKV_INDEX_SLOTS, indptr, 64,
+                                                 list, &count, nullptr));
+  OK(pkv_batch_abort(std::exchange(world.recurring, nullptr)));
+  WANT(PKV_UNSUPPORTED, pkv_session_drop_blocks(world.recurrent, 1, 1, list));
   world.close();
 }
 

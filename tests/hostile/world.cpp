@@ -16,11 +16,9 @@ void add_bytes(std::string& state, const Struct& value) {
   state.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-void add_cache(std::string& state, pkv_cache cache, bool contiguous) {
+void add_cache(std::string& state, pkv_cache cache) {
   auto stats = made<pkv_cache_stats>();
   add_bytes(state, pkv_cache_get_stats(cache, &stats));
-  // A tensor that grew for a refused call stays grown.
-  if (contiguous) stats.memory_bytes = 0;
   // A refused call may have held blocks for a moment.
   stats.used_blocks_peak = 0;
   add_bytes(state, stats);
@@ -202,7 +200,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   config.storage = kind;
   config.threads = threads;
   auto prefix = made<pkv_prefix_config>({.kept_events = 4});
-  if (kind != PKV_STORAGE_CONTIGUOUS) config.prefix = &prefix;
+  config.prefix = &prefix;
   const pkv_store table = stored ? keeping_store() : null_store();
   auto store = made<pkv_store_config>({.store = &table});
   if (stored) store.wait_ms = 60000;
@@ -217,7 +215,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   fill(stepping, 5, 2);
   fill(foreign, 3, 3);
   if (stored) store_some();
-  if (kind != PKV_STORAGE_CONTIGUOUS) pin_some();
+  pin_some();
   OK(pkv_snapshot_take(session, &snapshot));
   OK(pkv_snapshot_take(foreign, &foreign_snapshot));
 
@@ -345,10 +343,9 @@ unsigned char* World::room(size_t size, unsigned char fill) {
 
 std::string World::state() {
   std::string state;
-  for (const pkv_cache each : {cache, other})
-    add_cache(state, each, place.storage == PKV_STORAGE_CONTIGUOUS);
+  for (const pkv_cache each : {cache, other}) add_cache(state, each);
   for (const pkv_session each : {session, stepping, foreign}) add_session(state, each);
-  add_cache(state, hybrid, false);
+  add_cache(state, hybrid);
   add_session(state, recurrent);
   unsigned char bytes[state_bytes] = {};
   add_bytes(state, pkv_session_read_state(recurrent, 1, 20, sizeof bytes, bytes));

@@ -23,8 +23,7 @@ struct Place {
 // The directory's name is so long that each copy of it takes memory.
 inline constexpr Place in_file{PKV_STORAGE_PAGED, "/dev/shm/././././././././."};
 inline constexpr Place elsewhere{PKV_STORAGE_NONE, nullptr, true};
-inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_CONTIGUOUS,
-                                   PKV_STORAGE_NONE, elsewhere};
+inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_NONE, elsewhere};
 std::string name_of(const Place& place);
 
 // The hooks of a device that forgets all that is written to it.
@@ -37,7 +36,7 @@ std::string name_of(Layers kind);
 class World {
  public:
   // If `stored`, the cache has a store that keeps its items, and waits for it. Otherwise its store
-  // has no items. Storage CONTIGUOUS and NONE have no store, except for block_bytes.
+  // has no items. Storage NONE has no store, except for block_bytes.
   explicit World(const Place& kept_in = PKV_STORAGE_PAGED, uint32_t threads = 1,
                  bool stored = false);
   World(const World&) = delete;

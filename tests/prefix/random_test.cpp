@@ -173,8 +173,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
   uint64_t found_ = 0, evicted_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(, Random,
-                         testing::Values(PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, PKV_EVICTION_LFU));
+INSTANTIATE_TEST_SUITE_P(, Random, testing::Values(PKV_EVICTION_LEARNED, PKV_EVICTION_LRU));
 
 TEST_P(Random, WithRoomForAllEveryPublishedBeginningIsFound) {
   complete_ = true;

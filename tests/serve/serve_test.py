@@ -62,18 +62,17 @@ def complete(report, single):
 
 
 def case_real():
-    """Keys, values and attention: the same tokens with and without prefix reuse, in both kinds of
-    memory.
+    """Keys, values and attention: the same tokens with and without prefix reuse and
+    reservations.
     """
     # Only a few run at once. Otherwise, on a slow machine, all would begin before anything is
     # cached.
     common = ("--requests", 40, "--time-scale", 50, "--running", 8, *SMALL)
-    contiguous = ("--kind", "contiguous")
     for variant in (
         ("--prefix", "on"),
         ("--prefix", "off"),
-        contiguous,
-        (*contiguous, "--reserve", "oracle"),
+        ("--reserve", "longest"),
+        ("--reserve", "oracle"),
     ):
         report = figures(*common, *variant)
         complete(report, report["runs"][0])
@@ -88,7 +87,7 @@ def case_pressure():
     for variant in (
         (),
         ("--prefix", "off"),
-        ("--policy", "lfu"),
+        ("--policy", "lru"),
         ("--salts", 3),
         large,
         ("--watermark", 0),
@@ -162,7 +161,7 @@ def case_compare():
         "first token, p50",
         "prompt tokens found cached",
         "preemptions",
-        "contiguous, oracle",
+        "reserved, oracle",
     ):
         assert row in result.stdout, f"no {row!r} in\n{result.stdout}"
     report = json.loads((scratch / "pictures/serve.json").read_text())
@@ -175,10 +174,9 @@ def case_compare():
         and longest["utilization"] < off["utilization"]
     )
     hits = report["hits"]
-    for name in ("lru", "lfu"):
-        assert all(found <= bound for found, bound in zip(hits[name], hits["belady"])), name
-        # With room for everything, each policy and the bound find the same.
-        assert hits[name][-1] == hits["belady"][-1] > 0
+    assert all(found <= bound for found, bound in zip(hits["lru"], hits["belady"]))
+    # With room for everything, the policy and the bound find the same.
+    assert hits["lru"][-1] == hits["belady"][-1] > 0
 
 
 def lru_hits(texts, capacity):
@@ -204,7 +202,7 @@ def case_policies():
     (compared,) = figures("--policies", "--trace", single, *sizes)["comparisons"]
     assert compared["asked_blocks"] == 3000 and compared["distinct_blocks"] == len(set(texts))
     rows = {row["policy"]: [tokens // 512 for tokens in row["tokens"]] for row in compared["rows"]}
-    for name in ("default", "LFU", "SGLang lru"):
+    for name in ("default", "LRU", "SGLang lru"):
         assert all(0 < own <= most for own, most in zip(rows[name], rows["bound"])), (name, rows)
     assert all(row[-1] == 3000 - len(set(texts)) for row in rows.values()), rows
     assert rows["LRU"] == [lru_hits(texts, capacity) for capacity in capacities], rows

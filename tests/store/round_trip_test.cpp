@@ -96,20 +96,19 @@ TEST(RoundTrip, EveryDtypeOfEveryShape) {
 }
 
 // Each group has each pair of kinds, each time of other types and block sizes.
-TEST(RoundTrip, BetweenBlockSizesLayoutsAndStorages) {
+TEST(RoundTrip, BetweenBlockSizesAndLayouts) {
   int turn = 0;
   for (const auto& [name, setup] : setups())
     for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_INT4})
       for (const auto& [size_before, size_after] :
            {std::pair{16u, 32u}, {32u, 16u}, {64u, 16u}, {16u, 48u}, {48u, 16u}, {96u, 32u}})
-        for (int kinds = turn++ % 5; kinds < 16; kinds += 5) {
+        for (int kinds = turn++ % 4; kinds < 9; kinds += 4) {
           const auto kept = [&, &base = setup](int kind, uint32_t block_size) {
             Plan one = base.with(dtype, dtype);
             one.block_size = block_size;
             one.blocks = 96 * 64 / block_size;
             one.layout = kind == 1 ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
-            one.storage = kind == 2 ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED;
-            one.memory_directory = kind == 3 ? "." : nullptr;
+            one.memory_directory = kind == 2 ? "." : nullptr;
             return one;
           };
           const bool windows = std::any_of(setup.groups.begin(), setup.groups.end(),
@@ -118,7 +117,7 @@ TEST(RoundTrip, BetweenBlockSizesLayoutsAndStorages) {
           SCOPED_TRACE(std::string(name) + " " + name_of(dtype) + " from " +
                        std::to_string(size_before) + " to " + std::to_string(size_after) +
                        ", kinds " + std::to_string(kinds));
-          expect_round_trip(kept(kinds % 4, size_before), kept(kinds / 4, size_after),
+          expect_round_trip(kept(kinds % 3, size_before), kept(kinds / 3, size_after),
                             size_before != size_after);
           if (testing::Test::HasFatalFailure()) return;
         }

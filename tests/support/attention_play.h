@@ -64,9 +64,7 @@ class AttentionPlay {
   void draw_config() {
     config_ = ModelConfig();
     special_ = source_.chance(30);
-    config_.storage = source_.chance(20) ? PKV_STORAGE_CONTIGUOUS : PKV_STORAGE_PAGED;
-    const bool plain = source_.chance(30) && config_.storage == PKV_STORAGE_PAGED;
-    config_.layout = plain ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
+    config_.layout = source_.chance(30) ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
     config_.block_size = static_cast<uint32_t>(16 * source_.between(1, 3));
     config_.model.layers = 1;
     config_.model.kv_heads = static_cast<uint32_t>(source_.between(1, 3));
@@ -108,7 +106,7 @@ class AttentionPlay {
     // meaning.
     bf16_rows_ = source_.below(2) != 0;
     if (bf16_rows_) q_ = floats(halves(q_));
-    const bool can_choose = params_.alibi_slopes == nullptr && config_.storage == PKV_STORAGE_PAGED;
+    const bool can_choose = params_.alibi_slopes == nullptr;
     if (can_choose && !source_.chance(60)) {
       params_.choose(static_cast<uint32_t>(source_.between(1, 4)));
       params_.own_blocks.first_blocks = static_cast<uint32_t>(source_.below(3));

@@ -152,9 +152,6 @@ void check_storm(uint64_t blocks, uint32_t threads, pkv_storage storage, bool sh
 }
 
 TEST(OwnSessions, SameBitsAsAlone) { check_storm(1024, 1, PKV_STORAGE_PAGED, false); }
-TEST(OwnSessions, SameBitsAsAloneContiguous) {
-  check_storm(1024, 1, PKV_STORAGE_CONTIGUOUS, false);
-}
 TEST(OwnSessions, SameBitsWhereBlocksAreShort) { check_storm(24, 1, PKV_STORAGE_PAGED, true); }
 TEST(OwnSessions, SameBitsWithWorkerThreads) { check_storm(64, 2, PKV_STORAGE_PAGED, false); }
 

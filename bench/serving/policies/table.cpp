@@ -32,7 +32,6 @@ std::vector<Row> rows_for(const Blocks& blocks) {
   std::vector<Row> rows{
       library("default", {}),
       library("LRU", {PKV_EVICTION_LRU}),
-      library("LFU", {PKV_EVICTION_LFU}),
       library("default, by time", {PKV_EVICTION_LEARNED, true}),
   };
   if (std::any_of(blocks.texts.begin(), blocks.texts.end(),
@@ -118,7 +117,6 @@ nlohmann::json hits_by_capacity(const Trace& trace) {
                         {"distinct_blocks", blocks.distinct}};
   const std::pair<const char*, Row> rows[] = {{"default", library("", {})},
                                               {"lru", library("", {PKV_EVICTION_LRU})},
-                                              {"lfu", library("", {PKV_EVICTION_LFU})},
                                               {"belady", {"", find_bound}}};
   for (uint64_t capacity = 100; capacity < 4 * blocks.distinct; capacity *= 10)
     for (const uint64_t c : {capacity, 2 * capacity, 5 * capacity}) {

@@ -18,7 +18,7 @@ nlohmann::json compare_policies(const Trace& trace, std::vector<uint64_t> capaci
 std::string policy_table(const nlohmann::json& comparison);
 
 // Returns {"block_tokens", "asked_blocks", "distinct_blocks", "capacities", "default", "lru",
-// "lfu", "belady"}: shares of asked blocks, by capacity in blocks.
+// "belady"}: shares of asked blocks, by capacity in blocks.
 nlohmann::json hits_by_capacity(const Trace& trace);
 
 }  // namespace pkv::serve

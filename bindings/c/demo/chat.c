@@ -224,7 +224,7 @@ void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const to
     blocks = o->blocks;
     c.context = blocks * o->block_size;
   }
-  engine_open(&c.engine, lib, model, o, o->storage, blocks, 1, o->chunk);
+  engine_open(&c.engine, lib, model, o, blocks, 1, o->chunk);
   c.sampler = sampler_new(o->temperature, o->top_p, o->seed, 0);
   c.tokens = new_array(c.context, sizeof *c.tokens);
   if (o->load == NULL || !load(&c))
@@ -232,9 +232,9 @@ void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const to
                  "opening a session");
   if (!o->quiet)
     printf(
-        "%s %s cache, context of %zu tokens. The model continues what you type, up to\n"
+        "%s cache, context of %zu tokens. The model continues what you type, up to\n"
         "an empty line or %zu tokens. Try \"ROMEO:\". Commands: /reset, /stats, /quit.\n",
-        storage_name(o->storage), dtype_name(o->dtype), c.context, o->max_tokens);
+        dtype_name(o->dtype), c.context, o->max_tokens);
   converse(&c);
   if (o->save != NULL) save(&c);
   free(c.tokens);

@@ -10,7 +10,7 @@ void engine_check(const engine* e, pkv_status status, const char* what) {
     die(EXIT_BAD_INPUT, "%s: %s (%s)", what, e->lib->last_error(), e->lib->status_name(status));
 }
 
-static pkv_isa find_isa(const pkv_dl* lib, const char* name) {
+pkv_isa engine_isa(const pkv_dl* lib, const char* name) {
   if (name == NULL) return PKV_ISA_AUTO;
   for (pkv_isa isa = PKV_ISA_AUTO; strcmp(lib->isa_name(isa), "unknown") != 0; isa++)
     if (strcmp(lib->isa_name(isa), name) == 0) return isa;
@@ -42,7 +42,7 @@ static pkv_store_config open_store(const engine* e, const options* o, pkv_store*
   };
 }
 
-static void create_cache(engine* e, const options* o, pkv_storage storage, size_t blocks) {
+static void create_cache(engine* e, const options* o, size_t blocks) {
   const pkv_layer_group model = {.struct_size = sizeof model,
                                  .layers = (uint32_t)e->model->layers,
                                  .query_heads = (uint32_t)e->model->query_heads,
@@ -51,21 +51,19 @@ static void create_cache(engine* e, const options* o, pkv_storage storage, size_
                                  .dtype = o->dtype};
   pkv_cache_config config = {.struct_size = sizeof config,
                              .groups = &model,
-                             .storage = storage,
                              .block_size = (uint32_t)o->block_size,
                              .blocks = blocks,
                              .threads = (uint32_t)o->threads,
-                             .isa = find_isa(e->lib, o->isa)};
+                             .isa = engine_isa(e->lib, o->isa)};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
-  e->prefixes = storage == PKV_STORAGE_PAGED &&
-                !o->no_prefix; /* contiguous tensors have no blocks to share */
+  e->prefixes = !o->no_prefix;
   if (e->prefixes) config.prefix = &prefix;
   pkv_store store;
-  pkv_store_config tier;
+  pkv_store_config store_config;
   uint64_t name;
   if (o->store != NULL) {
-    tier = open_store(e, o, &store, &name);
-    config.store = &tier;
+    store_config = open_store(e, o, &store, &name);
+    config.store = &store_config;
   }
 
   e->plan.struct_size = sizeof e->plan;
@@ -75,12 +73,12 @@ static void create_cache(engine* e, const options* o, pkv_storage storage, size_
   engine_check(e, e->lib->cache_get_info(e->cache, &e->info), "the cache");
 }
 
-void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o,
-                 pkv_storage storage, size_t blocks, size_t max_steps, size_t max_rows) {
+void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, size_t blocks,
+                 size_t max_steps, size_t max_rows) {
   memset(e, 0, sizeof *e);
   e->lib = lib;
   e->model = model;
-  create_cache(e, o, storage, blocks);
+  create_cache(e, o, blocks);
   e->run = llama2_run_new(model, max_rows);
   e->max_steps = max_steps;
   e->max_rows = max_rows;

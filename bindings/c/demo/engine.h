@@ -42,8 +42,8 @@ typedef struct step {
 
 /* A cache of `blocks` blocks for passes of up to max_steps sessions and max_rows tokens. Ends the
  * program if the library refuses. */
-void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o,
-                 pkv_storage storage, size_t blocks, size_t max_steps, size_t max_rows);
+void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, size_t blocks,
+                 size_t max_steps, size_t max_rows);
 void engine_close(engine* e);
 
 /* Runs one pass. False: the cache has too few free blocks, and nothing has changed. */
@@ -54,6 +54,9 @@ bool engine_forward(engine* e, size_t count, step* steps);
  * */
 void engine_save(const engine* e, const char* path, pkv_session session);
 pkv_session engine_load(const engine* e, const char* path);
+
+/* The instruction set of --isa. */
+pkv_isa engine_isa(const pkv_dl* lib, const char* name);
 
 /* Ends the program with the library's error sentence unless the call succeeded. */
 void engine_check(const engine* e, pkv_status status, const char* what);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../common/system.h"
+#include "arrays.h"
 #include "chat.h"
 #include "progress.h"
 #include "report.h"
@@ -28,13 +29,12 @@ static char* default_tokenizer(const char* model) {
 }
 
 static run_result run(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t,
-                      const prompts* p, pkv_storage storage, size_t context) {
+                      const prompts* p, size_t context) {
   engine e;
   scheduler s;
   progress display;
-  engine_open(&e, lib, model, o, storage,
-              o->blocks != 0 ? o->blocks : scheduler_ample_blocks(p, o, context), o->sessions + 1,
-              o->sessions + o->chunk);
+  engine_open(&e, lib, model, o, o->blocks != 0 ? o->blocks : scheduler_ample_blocks(p, o, context),
+              o->sessions + 1, o->sessions + o->chunk);
   if (o->load != NULL) {
     const pkv_session saved = engine_load(&e, o->load);
     engine_check(&e, lib->session_close(saved),
@@ -47,7 +47,15 @@ static run_result run(const options* o, const pkv_dl* lib, const llama2* model, 
   progress_close(&display);
   engine_check(&e, lib->cache_validate(e.cache), "the cache is not sound after the run");
   if (o->save != NULL) engine_save(&e, o->save, NULL);
-  run_result result = report_take(&s, o);
+  run_result result = report_new(s.sequences, s.count, &s.totals);
+  result.memory = "paged";
+  result.dtype = o->dtype;
+  result.isa = lib->isa_name(e.info.isa);
+  result.blocks = e.plan.blocks;
+  result.block_size = e.info.block_size;
+  result.library_seconds = e.library_seconds;
+  s.count = 0; /* the result has the sequences now */
+  s.sequences = NULL;
   scheduler_close(&s);
   engine_close(&e);
   return result;
@@ -55,12 +63,12 @@ static run_result run(const options* o, const pkv_dl* lib, const llama2* model, 
 
 static void run_all(const options* o, const pkv_dl* lib, const llama2* model, const tokenizer* t,
                     size_t context) {
-  const pkv_storage kinds[] = {o->compare ? PKV_STORAGE_PAGED : o->storage, PKV_STORAGE_CONTIGUOUS};
   const size_t count = o->compare ? 2 : 1;
   run_result results[2];
   FILE *tokens_out = report_open(o->tokens_out), *json = report_open(o->json);
   prompts p = prompts_new(o, t);
-  for (size_t i = 0; i < count; i++) results[i] = run(o, lib, model, t, &p, kinds[i], context);
+  results[0] = run(o, lib, model, t, &p, context);
+  if (o->compare) results[1] = arrays_run(o, lib, model, &p, context);
 
   if (!o->quiet && !o->compare) report_texts(&results[0], t, p.common);
   report_summary(results, count);
@@ -72,7 +80,7 @@ static void run_all(const options* o, const pkv_dl* lib, const llama2* model, co
   prompts_free(&p);
   for (size_t i = 0; i < count; i++) report_free(&results[i]);
   if (difference != 0)
-    die(EXIT_BAD_INPUT, "session %zu has other tokens in contiguous storage than in paged",
+    die(EXIT_BAD_INPUT, "session %zu has other tokens with arrays than in a paged cache",
         difference);
 }
 

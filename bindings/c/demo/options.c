@@ -38,7 +38,6 @@ static const char help[] =
     "                         the context is full, the older half of the conversation is "
     "forgotten.\n"
     "  KV cache\n"
-    "    --kv paged|contiguous\n"
     "    --dtype f32|f16|bf16 of stored keys and values (default f32)\n"
     "    --block-size N       tokens per block, a multiple of 16 (default 16)\n"
     "    --blocks N           capacity (default: enough for every session). With fewer, sessions "
@@ -63,8 +62,8 @@ static const char help[] =
     "(default 32)\n"
     "    --running N          sessions that hold blocks at once; the others wait (default: all)\n"
     "  output\n"
-    "    --compare            run with paged and with contiguous storage, check that the tokens "
-    "are the same\n"
+    "    --compare            run again with plain arrays, and check that the tokens are the "
+    "same\n"
     "    --tokens-out FILE    write the generated token ids, one session per line\n"
     "    --json FILE          write the figures of the summary\n"
     "    --quiet              no progress and no texts\n"
@@ -74,22 +73,18 @@ static const char help[] =
     "  pkv-generate --prompt 'ROMEO:' --prompt 'JULIET:' --max-tokens 300\n"
     "  pkv-generate --sessions 64 --blocks 200      # memory for a quarter of them: waiting and "
     "preemption\n"
-    "  pkv-generate --compare --sessions 32         # the same texts from paged and from "
-    "contiguous memory\n"
+    "  pkv-generate --compare --sessions 32         # the same texts from a paged cache and from "
+    "plain arrays\n"
     "  pkv-generate --chat --temperature 0.8        # for example: ROMEO:\n";
 
 /* One row per option. min and max bound a NUMBER; other kinds ignore them. */
-typedef enum kind { NUMBER, SEED, REAL, TEXT, FLAG, STORAGE, DTYPE, PROMPT, HELP } kind;
+typedef enum kind { NUMBER, SEED, REAL, TEXT, FLAG, DTYPE, PROMPT, HELP } kind;
 typedef struct rule {
   const char* name;
   kind kind;
   void* target;
   size_t min, max;
 } rule;
-
-const char* storage_name(pkv_storage storage) {
-  return storage == PKV_STORAGE_PAGED ? "paged" : "contiguous";
-}
 
 const char* dtype_name(pkv_dtype dtype) {
   return dtype == PKV_F32 ? "f32" : dtype == PKV_F16 ? "f16" : "bf16";
@@ -125,12 +120,6 @@ static double parse_real(const rule* r, const char* text) {
   return value;
 }
 
-static pkv_storage parse_storage(const char* text) {
-  if (strcmp(text, "paged") == 0) return PKV_STORAGE_PAGED;
-  if (strcmp(text, "contiguous") == 0) return PKV_STORAGE_CONTIGUOUS;
-  die(EXIT_BAD_OPTION, "--kv takes paged or contiguous, not '%s'", text);
-}
-
 static pkv_dtype parse_dtype(const char* text) {
   for (pkv_dtype dtype = PKV_F32; dtype <= PKV_BF16; dtype++)
     if (strcmp(text, dtype_name(dtype)) == 0) return dtype;
@@ -154,9 +143,6 @@ static void apply(const rule* r, options* o, const char* value) {
     case FLAG:
       *(bool*)r->target = true;
       break;
-    case STORAGE:
-      *(pkv_storage*)r->target = parse_storage(value);
-      break;
     case DTYPE:
       *(pkv_dtype*)r->target = parse_dtype(value);
       break;
@@ -177,14 +163,10 @@ static void check_together(options* o, int argc, char** argv) {
   if (o->chat && o->compare) die(EXIT_BAD_OPTION, "--chat and --compare exclude each other");
   if (o->chat && (o->prompt_count > 0 || o->tokens_out != NULL || o->json != NULL))
     die(EXIT_BAD_OPTION, "--chat has no use for --prompt, --tokens-out and --json");
-  if (o->store != NULL && (o->compare || o->no_prefix || o->storage == PKV_STORAGE_CONTIGUOUS))
-    die(EXIT_BAD_OPTION,
-        "--store needs --kv paged and its prefix index, and has no use for --compare");
+  if (o->store != NULL && (o->compare || o->no_prefix))
+    die(EXIT_BAD_OPTION, "--store needs the prefix index, and has no use for --compare");
   if ((o->save != NULL || o->load != NULL) && o->compare)
     die(EXIT_BAD_OPTION, "--compare has no use for --save and --load");
-  if ((o->save != NULL || o->load != NULL) && !o->chat && o->storage == PKV_STORAGE_CONTIGUOUS)
-    die(EXIT_BAD_OPTION,
-        "--save and --load without --chat need --kv paged: contiguous storage has no prefix index");
   if (o->sessions == 0) o->sessions = o->prompt_count > 0 ? o->prompt_count : 16;
   if (o->sessions < o->prompt_count)
     die(EXIT_BAD_OPTION, "--sessions %zu is less than the %zu prompts", o->sessions,
@@ -195,7 +177,6 @@ static void check_together(options* o, int argc, char** argv) {
 options options_parse(int argc, char** argv) {
   enum { MANY = 1 << 20, HUGE_COUNT = 1 << 30 };
   options o = {.model = PKV_DEFAULT_MODEL,
-               .storage = PKV_STORAGE_PAGED,
                .dtype = PKV_F32,
                .max_tokens = 160,
                .chunk = 32,
@@ -215,7 +196,6 @@ options options_parse(int argc, char** argv) {
       {"top-p", REAL, &o.top_p, 0, 1},
       {"seed", SEED, &o.seed, 0, 0},
       {"chat", FLAG, &o.chat, 0, 0},
-      {"kv", STORAGE, &o.storage, 0, 0},
       {"dtype", DTYPE, &o.dtype, 0, 0},
       {"block-size", NUMBER, &o.block_size, 16, 256},
       {"blocks", NUMBER, &o.blocks, 1, HUGE_COUNT},

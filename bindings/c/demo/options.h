@@ -12,7 +12,6 @@ typedef struct options {
   const char *tokens_out, *json, *save, *load, *store; /* may be NULL */
   const char** prompts; /* prompt_count of them; none: the built-in ones */
   size_t prompt_count;
-  pkv_storage storage;
   pkv_dtype dtype;
   size_t sessions, running, max_tokens, chunk; /* running 0: all sessions */
   size_t context, blocks, block_size, threads; /* 0, but for block_size: chosen by the program */
@@ -25,7 +24,6 @@ typedef struct options {
 options options_parse(int argc, char** argv);
 void options_free(options* o);
 
-const char* storage_name(pkv_storage storage);
 const char* dtype_name(pkv_dtype dtype);
 
 #endif

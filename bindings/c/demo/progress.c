@@ -102,8 +102,7 @@ static void draw_heading(frame* f, const progress* p, size_t hidden) {
   const scheduler* s = p->scheduler;
   const run_totals* t = &s->totals;
   paint(f, p, "\x1b[1m");
-  put(f, f->columns, "%s, %zu sessions, pass %zu, %.0f tokens/s, %zu preemptions",
-      storage_name(s->engine->info.storage), s->count, t->passes,
+  put(f, f->columns, "%zu sessions, pass %zu, %.0f tokens/s, %zu preemptions", s->count, t->passes,
       t->decode_seconds > 0 ? (double)t->decode_tokens / t->decode_seconds : 0.0, t->preemptions);
   if (hidden > 0) put(f, f->columns > 60 ? f->columns - 60 : 0, " (%zu not shown)", hidden);
   paint(f, p, "\x1b[0m");
@@ -169,9 +168,8 @@ static void report_line(progress* p, double now) {
   }
   if (now - p->last_update < plain_seconds) return;
   p->last_update = now;
-  fprintf(stderr, "%s: pass %zu, %zu running, %zu done of %zu, %llu blocks in use\n",
-          storage_name(s->engine->info.storage), s->totals.passes, running, done, s->count,
-          (unsigned long long)pool_stats(p).used_blocks);
+  fprintf(stderr, "pass %zu, %zu running, %zu done of %zu, %llu blocks in use\n", s->totals.passes,
+          running, done, s->count, (unsigned long long)pool_stats(p).used_blocks);
 }
 
 void progress_open(progress* p, const scheduler* s, const tokenizer* t, bool silent) {

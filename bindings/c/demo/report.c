@@ -25,24 +25,13 @@ static void measure_first_tokens(run_result* r) {
   free(times);
 }
 
-run_result report_take(scheduler* s, const options* o) {
-  const engine* e = s->engine;
-  run_result r = {.storage = e->info.storage,
-                  .dtype = o->dtype,
-                  .isa = e->lib->isa_name(e->info.isa),
-                  .sessions = s->count};
-  r.blocks = e->plan.blocks;
-  r.block_size = e->info.block_size;
-  r.library_seconds = e->library_seconds;
-  r.totals = s->totals;
-  r.sequences = s->sequences;
+run_result report_new(sequence* sequences, size_t count, const run_totals* totals) {
+  run_result r = {.sessions = count, .totals = *totals, .sequences = sequences};
   for (size_t i = 0; i < r.sessions; i++) {
     r.prompt_tokens += r.sequences[i].prompt_length;
     r.generated += r.sequences[i].length - r.sequences[i].prompt_length;
   }
   measure_first_tokens(&r);
-  s->sequences = NULL;
-  s->count = 0;
   return r;
 }
 
@@ -111,7 +100,7 @@ static void add(figures* f, const char* label, const char* format, ...) {
 static figures figures_of(const run_result* r) {
   figures f = {.count = 0};
   const run_totals* t = &r->totals;
-  add(&f, "KV cache", "%s %s", storage_name(r->storage), dtype_name(r->dtype));
+  add(&f, "keys and values", "%s %s", r->memory, dtype_name(r->dtype));
   add(&f, "  kernels", "%s", r->isa);
   add(&f, "sessions", "%zu", r->sessions);
   add(&f, "tokens generated", "%zu", r->generated);
@@ -121,16 +110,18 @@ static figures figures_of(const run_result* r) {
   add(&f, "  longest", "%.0f ms", 1e3 * r->first_max);
   add(&f, "decode tokens per second", "%.0f", decode_rate(r));
   add(&f, "  share of the time in libpagedkv", "%.0f %%", 100 * library_share(r));
-  add(&f, "blocks at peak", "%" PRIu64 " of %" PRIu64, t->peak_blocks, r->blocks);
   add(&f, "K and V memory at peak", "%.1f MiB", (double)t->peak_bytes / (1 << 20));
   add(&f, "K and V memory filled, of reserved", "%.1f %%", 100 * utilization(r));
   add(&f, "  had each reserved a whole context", "%.1f %%", 100 * worst_case_utilization(r));
+  const size_t first_of_blocks = f.count;
+  add(&f, "blocks at peak", "%" PRIu64 " of %" PRIu64, t->peak_blocks, r->blocks);
   add(&f, "blocks saved by sharing, at peak", "%" PRIu64, t->peak_saved_blocks);
   add(&f, "blocks copied on write", "%" PRIu64, t->copied_blocks);
   add(&f, "tokens found in the prefix index", "%" PRIu64 " of %" PRIu64, t->matched_tokens,
       t->asked_tokens);
   add(&f, "  blocks evicted from it", "%" PRIu64, t->evicted_blocks);
   add(&f, "preemptions", "%zu", t->preemptions);
+  for (size_t i = first_of_blocks; i < f.count && r->blocks == 0; i++) strcpy(f.texts[i], "-");
   return f;
 }
 
@@ -176,9 +167,9 @@ static void json_run(FILE* file, const run_result* r) {
           " \"passes\": %zu,\n"
           "   \"seconds\": %.6f, \"library_seconds\": %.6f, \"decode_tokens_per_second\": %.1f,\n"
           "   \"first_token_seconds\": {\"mean\": %.6f, \"p50\": %.6f, \"max\": %.6f},\n",
-          storage_name(r->storage), dtype_name(r->dtype), r->isa, r->sessions, r->prompt_tokens,
-          r->generated, t->passes, t->seconds, r->library_seconds, decode_rate(r), r->first_mean,
-          r->first_median, r->first_max);
+          r->memory, dtype_name(r->dtype), r->isa, r->sessions, r->prompt_tokens, r->generated,
+          t->passes, t->seconds, r->library_seconds, decode_rate(r), r->first_mean, r->first_median,
+          r->first_max);
   fprintf(file,
           "   \"blocks\": %" PRIu64 ", \"block_size\": %" PRIu64 ", \"peak_blocks\": %" PRIu64
           ", \"peak_bytes\": %" PRIu64

@@ -7,7 +7,7 @@
 #include "scheduler.h"
 
 typedef struct run_result {
-  pkv_storage storage;
+  const char* memory; /* "paged" or "arrays" */
   pkv_dtype dtype;
   const char* isa;
   size_t sessions, prompt_tokens, generated;
@@ -18,8 +18,8 @@ typedef struct run_result {
   sequence* sequences; /* [sessions], owned */
 } run_result;
 
-/* Takes the sequences over from the scheduler. */
-run_result report_take(scheduler* s, const options* o);
+/* Takes over the sequences of a run. The caller sets what else it knows. */
+run_result report_new(sequence* sequences, size_t count, const run_totals* totals);
 void report_free(run_result* r);
 
 /* The texts, without the `common` first tokens of all texts, which are printed once. */

@@ -26,25 +26,32 @@ size_t scheduler_ample_blocks(const prompts* p, const options* o, size_t context
 
 /* ---- Setting up ---- */
 
-static void add_sequence(scheduler* s, const prompts* p, const options* o, size_t index) {
-  sequence* q = &s->sequences[index];
+sequence sequence_new(const prompts* p, const options* o, size_t context, size_t index) {
   const size_t length = p->lengths[index];
-  if (length >= s->context)
+  if (length >= context)
     die(EXIT_BAD_INPUT,
         "prompt %zu has %zu tokens, a session has a context of %zu and must have room for an "
         "answer",
-        index + 1, length, s->context);
-  q->limit = limit_of(p, o, s->context, index);
+        index + 1, length, context);
+  sequence q = {.state = SEQUENCE_WAITING,
+                .prompt_length = length,
+                .length = length,
+                .limit = limit_of(p, o, context, index),
+                .sampler = sampler_new(o->temperature, o->top_p, o->seed, index)};
+  q.tokens = new_array(q.limit, sizeof *q.tokens);
+  memcpy(q.tokens, p->tokens[index], length * sizeof *q.tokens);
+  return q;
+}
+
+static void check_fits(const scheduler* s, size_t index) {
+  const sequence* q = &s->sequences[index];
   const size_t block_size = s->engine->info.block_size, needed = blocks_of(q->limit, block_size);
   if (needed > s->engine->plan.blocks)
     die(EXIT_BAD_INPUT,
         "session %zu can never fit: %zu prompt tokens and %zu more need %zu blocks of %zu, the "
         "cache has %zu",
-        index + 1, length, q->limit - length, needed, block_size, (size_t)s->engine->plan.blocks);
-  q->tokens = new_array(q->limit, sizeof *q->tokens);
-  memcpy(q->tokens, p->tokens[index], length * sizeof *q->tokens);
-  q->prompt_length = q->length = length;
-  q->sampler = sampler_new(o->temperature, o->top_p, o->seed, index);
+        index + 1, q->prompt_length, q->limit - q->prompt_length, needed, block_size,
+        (size_t)s->engine->plan.blocks);
 }
 
 static void open_root(scheduler* s, const prompts* p, size_t length) {
@@ -66,7 +73,10 @@ void scheduler_open(scheduler* s, engine* e, const prompts* p, const options* o,
   s->sequences = new_array(s->count, sizeof *s->sequences);
   s->steps = new_array(s->count + 1, sizeof *s->steps);
   s->owners = new_array(s->count + 1, sizeof *s->owners);
-  for (size_t i = 0; i < s->count; i++) add_sequence(s, p, o, i);
+  for (size_t i = 0; i < s->count; i++) {
+    s->sequences[i] = sequence_new(p, o, context, i);
+    check_fits(s, i);
+  }
   open_root(s, p, root_length(p, o));
   s->start = seconds();
 }
@@ -241,14 +251,17 @@ static void make_room(scheduler* s) {
   }
 }
 
-static void take_token(scheduler* s, sequence* q, const float* logits) {
-  const int32_t token = sampler_next(&q->sampler, logits, s->engine->model->vocabulary);
-  if (q->length == q->prompt_length) q->first_token = seconds() - s->start;
+bool sequence_continue(sequence* q, const float* logits, size_t vocabulary, double start) {
+  const int32_t token = sampler_next(&q->sampler, logits, vocabulary);
+  if (q->length == q->prompt_length) q->first_token = seconds() - start;
   q->tokens[q->length++] = token;
-  if (q->length == q->limit || token == TOKEN_BEGIN || token == TOKEN_END) {
-    close_session(s, q);
-    q->state = SEQUENCE_DONE;
-  }
+  return q->length < q->limit && token != TOKEN_BEGIN && token != TOKEN_END;
+}
+
+static void take_token(scheduler* s, sequence* q, const float* logits) {
+  if (sequence_continue(q, logits, s->engine->model->vocabulary, s->start)) return;
+  close_session(s, q);
+  q->state = SEQUENCE_DONE;
 }
 
 static void observe(scheduler* s) {
@@ -261,8 +274,7 @@ static void observe(scheduler* s) {
   const pkv_prefix_stats prefix = prefix_stats(s);
   const uint64_t used = stats.used_blocks - stats.evictable_blocks;
   const uint64_t saved = pool.references - prefix.cached_blocks - used;
-  const uint64_t bytes =
-      e->info.storage == PKV_STORAGE_PAGED ? used * e->plan.bytes_per_block : stats.memory_bytes;
+  const uint64_t bytes = used * e->plan.bytes_per_block;
   const uint64_t filled = stats.filled_slots - stats.evictable_blocks * e->info.block_size;
 
   t->passes++;

@@ -30,6 +30,11 @@ typedef struct sequence {
   size_t preemptions;
 } sequence;
 
+/* A waiting sequence for a prompt. Ends the program if the context is too short. */
+sequence sequence_new(const prompts* p, const options* o, size_t context, size_t index);
+/* Samples the next token. Returns false if it is the last one. */
+bool sequence_continue(sequence* q, const float* logits, size_t vocabulary, double start);
+
 /* The measurements of a run. Sums over passes, for means. */
 typedef struct run_totals {
   size_t passes, preemptions, decode_tokens;
@@ -50,8 +55,8 @@ typedef struct scheduler {
       count; /* of sequences, in order of arrival: a running one never comes after a waiting one */
   sequence* sequences;
   size_t running_limit, chunk, context;
-  sequence root; /* what all prompts begin with, if that fills a block; contiguous: kept for forks
-                    while the sessions run */
+  sequence root; /* what all prompts begin with, if that fills a block; without an index, it is
+                    kept for forks while the sessions run */
   step* steps;   /* the pass in progress, and the sequences of its steps */
   sequence** owners;
   double start;

@@ -115,7 +115,7 @@ class LayerGroup(_Layers):
 class CacheConfig(_Layers):
     """The fields of pkv_cache_config, by name; 0 and None are the library's defaults. Give
     `groups`, or the fields of one group for a plain model, and `blocks` or `memory_bytes`. Enums
-    can be members or names ("bf16", "contiguous"), stored types also types of NumPy, ml_dtypes,
+    can be members or names ("bf16", "plain"), stored types also types of NumPy, ml_dtypes,
     PyTorch or JAX; the config keeps members.
 
     The logger is called with (level, line) on any thread. It must not raise and must not call the

@@ -272,12 +272,12 @@ def test_a_type_that_is_not_stored_is_refused(wrong: Any) -> None:
 
 
 def test_enums_are_given_by_name() -> None:
-    config = pagedkv.CacheConfig(storage="contiguous", layout="Plain", isa="AVX2", huge_pages="off")
-    assert config.storage is pagedkv.Storage.CONTIGUOUS
-    assert config.layout is pagedkv.Layout.PLAIN
+    config = pagedkv.CacheConfig(storage="none", layout="Packed", isa="AVX2", huge_pages="off")
+    assert config.storage is pagedkv.Storage.NONE
+    assert config.layout is pagedkv.Layout.PACKED
     assert config.isa is pagedkv.Isa.AVX2
     assert config.huge_pages is pagedkv.HugePages.OFF
-    with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of paged, contiguous"):
+    with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of paged, none"):
         pagedkv.CacheConfig(storage="paper")
     assert pagedkv.isa_supported("scalar")
     with pagedkv.Compute(1, "scalar") as compute:

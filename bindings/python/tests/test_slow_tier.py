@@ -55,7 +55,6 @@ def test_a_directory_that_is_none(tmp_path: pathlib.Path) -> None:
     [
         ({"directory": ""}, "INVALID_ARGUMENT", "memory_directory is an empty string"),
         ({"storage": "none"}, "UNSUPPORTED", "needs storage PAGED"),
-        ({"storage": "contiguous"}, "UNSUPPORTED", "needs storage PAGED"),
         ({"huge_pages": "require"}, "INVALID_ARGUMENT", "no huge pages"),
     ],
 )

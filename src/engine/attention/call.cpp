@@ -219,7 +219,6 @@ void check_block_lists(const AttendCall& call) {
     checked_bytes(checked_mul(lists, params.top_blocks, "chosen_blocks: chosen"), sizeof(uint32_t),
                   "chosen_blocks: chosen");
   for (const rows::Sequence& sequence : call.sequences) {
-    if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "chosen_blocks needs storage PAGED");
     if (sequence.positions != nullptr)
       fail(PKV_INVALID_ARGUMENT, "chosen_blocks and query_positions cannot be combined");
   }
@@ -270,7 +269,6 @@ void check_block_mass(const AttendCall& call) {
   const uint64_t size = call.params.block_mass_size;
   uint64_t count = 0;
   for (const rows::Sequence& sequence : call.sequences) {
-    if (sequence.kv.blocks == nullptr) fail(PKV_UNSUPPORTED, "block_mass needs storage PAGED");
     if (const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size); blocks > size)
       fail(PKV_INVALID_ARGUMENT, "block_mass: blocks is %llu; sequence %llu has %llu blocks",
            llu(size), llu(sequence.index), llu(blocks));

@@ -70,7 +70,7 @@ void WorkSplit::add_chunks(const Reading& reading) {
 // those in whole blocks that all its queries see.
 uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
   const Reading& reading = *chunks_[chunk].reading;
-  if (reading.kv.blocks == nullptr || reading.window != 0) return 0;
+  if (reading.window != 0) return 0;
   uint64_t seen = reading.positions == nullptr ? reading.start() : reading.length;
   if (reading.masked()) seen = std::min(seen, reading.mask_begin());
   if (reading.positions != nullptr && call_.params.causal)

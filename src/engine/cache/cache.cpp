@@ -140,7 +140,6 @@ pkv_cache_stats Cache::stats() const {
     stats.used_blocks_peak += pool.used_peak;
     stats.filled_slots += pool.filled_slots;
     stats.used_slots += pool.used * group->block_size;
-    stats.memory_bytes += group->tensor_bytes.load(std::memory_order_relaxed);
     if (const auto* bounds = group->bounds()) stats.memory_bytes += bounds->bytes();
   }
   for (const memory::Slab* slab : slabs()) stats.memory_bytes += slab->size();

@@ -67,8 +67,8 @@ bool has_numbers(const pkv_layer_group& group) {
 }
 
 // Checks a group whose blocks only the engine can read.
-memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size,
-                                 pkv_storage storage) {
+memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index,
+                                 uint32_t block_size) {
   memory::Shape shape{};
   shape.layers = group.layers;
   shape.block_bytes = group.block_bytes;
@@ -87,15 +87,11 @@ memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index, u
   if (group.state_bytes > group.block_bytes / group.layers)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u states of %llu bytes are more than block_bytes %llu",
          index, group.layers, llu(group.state_bytes), llu(group.block_bytes));
-  if (storage == PKV_STORAGE_CONTIGUOUS)
-    fail(PKV_UNSUPPORTED, "group %u: storage CONTIGUOUS has no blocks, so block_bytes must be 0",
-         index);
   return shape;
 }
 
 // Checks a group whose layers keep states.
-memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size,
-                                pkv_storage storage) {
+memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
   memory::Shape shape{};
   shape.layers = group.layers;
   if (has_numbers(group) || (group.window | group.sinks) != 0)
@@ -104,8 +100,6 @@ memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, ui
          "must be 0",
          index);
   set_states(shape, group, index, block_size);
-  if (storage == PKV_STORAGE_CONTIGUOUS)
-    fail(PKV_UNSUPPORTED, "group %u: storage CONTIGUOUS keeps no states", index);
   return shape;
 }
 
@@ -261,7 +255,7 @@ void check_store(const pkv_store_config& config) {
 }
 
 void check_prefix(const pkv_prefix_config& prefix) {
-  check_enum(prefix.eviction, PKV_EVICTION_LEARNED, PKV_EVICTION_LFU, "eviction");
+  check_enum(prefix.eviction, PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, "eviction");
   if (prefix.kept_events > max_events)
     fail(PKV_INVALID_ARGUMENT, "kept_events is %u; it must be at most %u", prefix.kept_events,
          max_events);
@@ -290,8 +284,6 @@ pkv_prefix_config read_prefix(const pkv_cache_config& config) {
   if (config.prefix == nullptr) return {};
   const pkv_prefix_config prefix = read_struct(config.prefix, "prefix");
   check_prefix(prefix);
-  if (config.storage == PKV_STORAGE_CONTIGUOUS)
-    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS cannot share blocks: it has no prefix index");
   return prefix;
 }
 
@@ -331,11 +323,9 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
       fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; there must be 1 to %u", index,
            given[g].layers, max_layers);
     const memory::Shape shape =
-        given[g].block_bytes != 0
-            ? check_opaque_shape(given[g], index, result.block_size, result.storage)
-        : given[g].state_bytes != 0
-            ? check_state_shape(given[g], index, result.block_size, result.storage)
-            : check_shape(given[g], index, result.block_size);
+        given[g].block_bytes != 0   ? check_opaque_shape(given[g], index, result.block_size)
+        : given[g].state_bytes != 0 ? check_state_shape(given[g], index, result.block_size)
+                                    : check_shape(given[g], index, result.block_size);
     GroupConfig group{shape, 0, 0, {}};
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
@@ -374,8 +364,8 @@ void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
 // Cuts the memory that the groups share into pages.
 void fill_pages(CacheConfig& result, const pkv_cache_config& config,
                 const std::vector<pkv_layer_group>& given) {
-  if (result.storage == PKV_STORAGE_CONTIGUOUS || result.layout != PKV_LAYOUT_PACKED)
-    fail(PKV_UNSUPPORTED, "groups_share_memory needs layout PACKED, and storage PAGED or NONE");
+  if (result.layout != PKV_LAYOUT_PACKED)
+    fail(PKV_UNSUPPORTED, "groups_share_memory needs layout PACKED; layout is %d", result.layout);
   if (config.memory_bytes == 0)
     fail(PKV_INVALID_ARGUMENT, "groups_share_memory needs memory_bytes, not numbers of blocks");
   for (size_t g = 0; g < given.size() && result.storage == PKV_STORAGE_PAGED; g++)

@@ -8,20 +8,15 @@
 namespace pkv::file {
 
 ChainBuilder::ChainBuilder(const Cache& cache)
-    : groups_(cache.groups()),
-      block_size_(cache.config().block_size),
-      contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS) {
+    : groups_(cache.groups()), block_size_(cache.config().block_size) {
   for (const auto& group : groups_) nodes_by_block_.emplace_back(group->pool.blocks(), root);
 }
 
 uint32_t ChainBuilder::add(uint32_t after, prefix::Tokens text,
                            std::span<const memory::Block> blocks) {
-  std::vector<BlockSource> sources(groups_.size());
   for (size_t first = 0; first < text.size();
-       first += block_size_, blocks = blocks.subspan(groups_.size())) {
-    for (size_t g = 0; g < groups_.size(); g++) sources[g] = {blocks[g], nullptr};
-    after = add_node(after, text.subspan(first, block_size_), sources);
-  }
+       first += block_size_, blocks = blocks.subspan(groups_.size()))
+    after = add_node(after, text.subspan(first, block_size_), blocks.first(groups_.size()));
   return after;
 }
 
@@ -31,20 +26,19 @@ uint32_t ChainBuilder::add(const Content& content) {
     path.push_back(node);
   uint32_t at = root;
   for (; !path.empty() && try_join(path.back(), content); path.pop_back()) at = path.back();
-  std::vector<BlockSource> sources(groups_.size());
+  std::vector<memory::Block> blocks(groups_.size());
   const prefix::Tokens text = content.tokens();
   for (size_t i = at == root ? 0 : nodes_[at].position + 1; i * block_size_ < text.size(); i++) {
-    for (size_t g = 0; g < groups_.size(); g++) sources[g] = source(content, g, i);
-    at = add_node(at, tokens_at(text, i), sources);
+    for (size_t g = 0; g < groups_.size(); g++) blocks[g] = block_at(content, g, i);
+    at = add_node(at, tokens_at(text, i), blocks);
   }
   return at;
 }
 
-ChainBuilder::BlockSource ChainBuilder::source(const Content& content, size_t group,
-                                               size_t position) const {
+// Returns the block of a text at a position; no_block also if it was dropped.
+memory::Block ChainBuilder::block_at(const Content& content, size_t group, size_t position) {
   const memory::Block block = content.table(group).blocks()[position];
-  return {memory::is_block(block) ? block : memory::no_block,
-          contiguous_ ? content.kv_table(group).tensors() : nullptr};
+  return memory::is_block(block) ? block : memory::no_block;
 }
 
 // Returns the tokens of a block, of which the last one of a text may have fewer.
@@ -58,7 +52,7 @@ prefix::Tokens ChainBuilder::tokens_at(prefix::Tokens text, size_t position) con
 uint32_t ChainBuilder::find_shared(const Content& content) const {
   for (size_t i = ceil_div(content.length(), block_size_); i-- > 0;)
     for (size_t g = 0; g < groups_.size(); g++) {
-      const memory::Block block = source(content, g, i).block;
+      const memory::Block block = block_at(content, g, i);
       const uint32_t node =
           block == memory::no_block ? root : nodes_by_block_[g][memory::block_id(block)];
       if (node != root && nodes_[node].position == i) return node;
@@ -73,44 +67,41 @@ bool ChainBuilder::try_join(uint32_t node, const Content& content) {
   const size_t position = nodes_[node].position;
   const prefix::Tokens own = tokens_at(content.tokens(), position), tokens = nodes_[node].tokens;
   if (!std::equal(own.begin(), own.end(), tokens.begin(), tokens.end())) return false;
-  const std::span<BlockSource> sources = sources_of(node);
+  const std::span<memory::Block> blocks = blocks_of(node);
   for (size_t g = 0; g < groups_.size(); g++)
-    if (const memory::Block block = source(content, g, position).block;
-        block != sources[g].block && block != memory::no_block &&
-        sources[g].block != memory::no_block)
+    if (const memory::Block block = block_at(content, g, position);
+        block != blocks[g] && block != memory::no_block && blocks[g] != memory::no_block)
       return false;
   for (size_t g = 0; g < groups_.size(); g++)
-    if (sources[g].block == memory::no_block) put(node, g, source(content, g, position));
+    if (blocks[g] == memory::no_block) put(node, g, block_at(content, g, position));
   return true;
 }
 
 uint32_t ChainBuilder::add_node(uint32_t after, prefix::Tokens tokens,
-                                std::span<const BlockSource> sources) {
+                                std::span<const memory::Block> blocks) {
   const uint32_t node = static_cast<uint32_t>(nodes_.size());
   nodes_.push_back({after, after == root ? 0 : nodes_[after].position + 1, 0, none, tokens});
-  sources_.resize(sources_.size() + groups_.size());
+  blocks_.resize(blocks_.size() + groups_.size());
   if (after != root) nodes_[after].children++;
-  for (size_t g = 0; g < groups_.size(); g++) put(node, g, sources[g]);
+  for (size_t g = 0; g < groups_.size(); g++) put(node, g, blocks[g]);
   return node;
 }
 
-void ChainBuilder::put(uint32_t node, size_t group, const BlockSource& source) {
-  sources_of(node)[group] = source;
-  if (source.block == memory::no_block) return;
-  uint32_t& first = nodes_by_block_[group][memory::block_id(source.block)];
+void ChainBuilder::put(uint32_t node, size_t group, memory::Block block) {
+  blocks_of(node)[group] = block;
+  if (block == memory::no_block) return;
+  uint32_t& first = nodes_by_block_[group][memory::block_id(block)];
   if (first == root) first = node;
 }
 
 // Returns whether a node belongs to the chain of its parent: it is the only child, and in each
-// group both have K and V in the same place, or neither has any.
+// group both have a block, or neither has one.
 bool ChainBuilder::extends_parent_chain(uint32_t node) const {
   const uint32_t parent = nodes_[node].parent;
   if (parent == root || nodes_[parent].children > 1) return false;
-  for (size_t g = 0; g < groups_.size(); g++) {
-    const BlockSource &before = sources_of(parent)[g], &own = sources_of(node)[g];
-    if ((before.block == memory::no_block) != (own.block == memory::no_block)) return false;
-    if (own.block != memory::no_block && before.tensors != own.tensors) return false;
-  }
+  for (size_t g = 0; g < groups_.size(); g++)
+    if ((blocks_of(parent)[g] == memory::no_block) != (blocks_of(node)[g] == memory::no_block))
+      return false;
   return true;
 }
 
@@ -127,22 +118,20 @@ void ChainBuilder::finish() {
         made.parent = nodes_[node.parent].chain;
         made.start = chains_[made.parent].end();
       }
-      for (const BlockSource& source : sources_of(i)) {
-        made.has_kv.push_back(source.block != memory::no_block);
-        tensors_.push_back(source.tensors);
+      for (const memory::Block block : blocks_of(i)) {
+        made.has_kv.push_back(block != memory::no_block);
         ids_.emplace_back();
       }
     }
     Chain& chain = chains_[node.chain];
     chain.tokens.insert(chain.tokens.end(), node.tokens.begin(), node.tokens.end());
     for (size_t g = 0; g < groups_.size(); g++)
-      ids_[node.chain * groups_.size() + g].push_back(memory::block_id(sources_of(i)[g].block));
+      ids_[node.chain * groups_.size() + g].push_back(memory::block_id(blocks_of(i)[g]));
   }
 }
 
 Run ChainBuilder::run(uint32_t chain, size_t group) const {
-  const size_t at = chain * groups_.size() + group;
-  return {groups_[group].get(), ids_[at], tensors_[at]};
+  return {groups_[group].get(), ids_[chain * groups_.size() + group]};
 }
 
 }  // namespace pkv::file

@@ -45,36 +45,28 @@ class ChainBuilder {
     uint32_t chain = none;
     prefix::Tokens tokens;
   };
-  // Where K and V of a node are, in one group.
-  struct BlockSource {
-    memory::Block block;
-    const memory::Tensors* tensors;  // those that have them, if storage is contiguous
-  };
-
-  BlockSource source(const Content& content, size_t group, size_t position) const;
+  static memory::Block block_at(const Content& content, size_t group, size_t position);
   prefix::Tokens tokens_at(prefix::Tokens text, size_t position) const;
   uint32_t find_shared(const Content& content) const;
   bool try_join(uint32_t node, const Content& content);
-  uint32_t add_node(uint32_t after, prefix::Tokens tokens, std::span<const BlockSource> sources);
-  void put(uint32_t node, size_t group, const BlockSource& source);
+  uint32_t add_node(uint32_t after, prefix::Tokens tokens, std::span<const memory::Block> blocks);
+  void put(uint32_t node, size_t group, memory::Block block);
   bool extends_parent_chain(uint32_t node) const;
-  std::span<BlockSource> sources_of(uint32_t node) {
-    return std::span(sources_).subspan(size_t{node} * groups_.size(), groups_.size());
+  std::span<memory::Block> blocks_of(uint32_t node) {
+    return std::span(blocks_).subspan(size_t{node} * groups_.size(), groups_.size());
   }
-  std::span<const BlockSource> sources_of(uint32_t node) const {
-    return std::span(sources_).subspan(size_t{node} * groups_.size(), groups_.size());
+  std::span<const memory::Block> blocks_of(uint32_t node) const {
+    return std::span(blocks_).subspan(size_t{node} * groups_.size(), groups_.size());
   }
 
   const std::span<const std::unique_ptr<memory::Group>> groups_;
   const uint32_t block_size_;
-  const bool contiguous_;
   std::vector<Node> nodes_;
-  std::vector<BlockSource> sources_;  // by node, then group
+  std::vector<memory::Block> blocks_;  // by node, then group
   // By group and block id, the first node that has the block; `root` if none has it.
   std::vector<std::vector<uint32_t>> nodes_by_block_;
   std::vector<Chain> chains_;
-  std::vector<std::vector<uint32_t>> ids_;       // block ids, by chain, then group
-  std::vector<const memory::Tensors*> tensors_;  // by chain, then group
+  std::vector<std::vector<uint32_t>> ids_;  // block ids, by chain, then group
 };
 
 }  // namespace pkv::file

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "engine/file/pieces.h"
@@ -26,16 +25,13 @@ struct Options {
   uint64_t max_tokens = 0;   // of all sessions that a load makes; 0: a default
 };
 
-// One sequence to save. Paged sequences are forked, which shares their blocks. Contiguous ones are
-// not, because that would copy all K and V: there the original must not change until it is saved.
+// One sequence to save.
 struct FrozenSequence {
-  std::optional<Content> copy;
-  const Content* original = nullptr;
-  uint64_t label = 0;
+  Content content;  // shares the blocks of the original
+  uint64_t label;
   Attributes attributes;
-  bool suspended = false;
+  bool suspended;
   std::vector<int32_t> remembered;
-  const Content& content() const { return copy ? *copy : *original; }
 };
 
 // The session must not be in a batch. Both throw LIMIT_REACHED or bad_alloc.

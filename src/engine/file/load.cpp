@@ -34,7 +34,6 @@ class Loader {
         file_(open_fitting(cache, options, source)),
         groups_(cache.groups().size()),
         block_size_(cache.config().block_size),
-        contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS),
         plan_(cache, tables(), options.prefix_index) {}
 
   const Tables& tables() const { return file_.tables; }
@@ -51,12 +50,11 @@ class Loader {
   void check_before_evicting();
   void allocate_blocks();
   void fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& rest);
-  void list_sessions_of_chains();
   std::vector<Content> make_contents();
   Content make_content(const Text& text);
-  void read_kv(std::span<const Content> contents);
+  void read_kv();
   void copy_from_parent(uint32_t c, size_t g);
-  void load(const SavedTile& tile, const unsigned char* from, std::span<const Content> contents);
+  void load(const SavedTile& tile, const unsigned char* from);
   void load_opaque(const KvMap& map, uint64_t begin, uint64_t end, const unsigned char* bytes);
   const unsigned char* bytes_of(const SavedTile& tile, uint64_t begin, const unsigned char* bytes) {
     return bytes + static_cast<std::ptrdiff_t>(tile.offset - begin);
@@ -70,11 +68,8 @@ class Loader {
   OpenedFile file_;
   const size_t groups_;
   const uint64_t block_size_;
-  const bool contiguous_;
   LoadPlan plan_;
   std::vector<uint64_t> block_counts_;  // how many blocks to allocate, by group
-  // By chain, the sessions that go through it; only if storage is contiguous.
-  std::vector<std::vector<uint32_t>> sessions_of_chain_;
   std::optional<Reservation> reservation_;
   std::vector<Text> entries_;  // of the index, for publish_entries()
 };
@@ -96,7 +91,6 @@ void Loader::check_before_evicting() {
 
 void Loader::allocate_blocks() {
   reservation_.emplace(cache_, block_counts_, 0, "load");
-  if (contiguous_) return;
   std::vector<std::span<const memory::Block>> rest;
   for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->blocks(g));
   for (uint32_t c = 0; c < tables().chains.size(); c++)
@@ -120,13 +114,6 @@ void Loader::fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& 
   }
 }
 
-void Loader::list_sessions_of_chains() {
-  sessions_of_chain_.resize(tables().chains.size());
-  for (uint32_t i = 0; i < plan_.sessions().size(); i++)
-    for (uint32_t c = plan_.sessions()[i].chain; c != none; c = tables().chains[c].parent)
-      sessions_of_chain_[c].push_back(i);
-}
-
 Content Loader::make_content(const Text& text) {
   Content content(cache_);
   if (text.salt != nullptr)
@@ -138,17 +125,11 @@ Content Loader::make_content(const Text& text) {
     append(content.tokens(), tokens.first(count));
   }
   if (text.session != nullptr) content.set_forgotten_from(text.session->forgotten_from);
-  LoadPlan::BlockTables blocks = plan_.block_tables(text);
+  const LoadPlan::BlockTables blocks = plan_.block_tables(text);
   for (size_t g = 0; g < groups_; g++) {
     memory::BlockTable& table = *content.tables()[g];
     table.make_room({.entries = blocks[g].size()}, blocks[g].size() * block_size_);
-    if (!contiguous_) memory::retain_table(group(g), blocks[g]);
-    for (size_t i = 0; contiguous_ && i < blocks[g].size(); i++) {
-      if (!memory::is_block(blocks[g][i])) continue;
-      blocks[g][i] = reservation_->take(g, 1)[0];
-      group(g).pool.set_filled(blocks[g][i], static_cast<uint32_t>(std::min(
-                                                 block_size_, text.length - i * block_size_)));
-    }
+    memory::retain_table(group(g), blocks[g]);
     table.append(blocks[g]);
   }
   return content;
@@ -156,7 +137,7 @@ Content Loader::make_content(const Text& text) {
 
 // ---- Keys and values ----------------------------------------------------------------------------
 
-void Loader::read_kv(std::span<const Content> contents) {
+void Loader::read_kv() {
   const KvMap map(tables());
   const uint64_t kv_bytes = file_.sizes.kv;
   std::vector<uint64_t> lengths(file_.sizes.lengths / sizeof(uint64_t));
@@ -168,7 +149,7 @@ void Loader::read_kv(std::span<const Content> contents) {
                       bytes + (first - begin), end - first);
         map.for_each_ending_in(begin, end, [&](const SavedTile& tile) {
           if (plan_.needed(tile.chain) && !group(tile.group).opaque())
-            load(tile, bytes_of(tile, begin, bytes), contents);
+            load(tile, bytes_of(tile, begin, bytes));
         });
       },
       [&](uint64_t begin, uint64_t end, const unsigned char* bytes) {
@@ -176,35 +157,22 @@ void Loader::read_kv(std::span<const Content> contents) {
       });
   plan_.set_saved_tokens(lengths);
   // A chain comes after its parent, so the parent's blocks are complete.
-  for (uint32_t c = 0; c < tables().chains.size() && tables().has_kv && !contiguous_; c++)
+  for (uint32_t c = 0; c < tables().chains.size() && tables().has_kv; c++)
     for (size_t g = 0; g < groups_ && plan_.needed(c); g++) copy_from_parent(c, g);
 }
 
-// Loads a tile into the block of its chain or, if storage is contiguous, into the tensors of every
-// text that goes through the chain.
-void Loader::load(const SavedTile& tile, const unsigned char* from,
-                  std::span<const Content> contents) {
+// Loads a tile into the block of its chain.
+void Loader::load(const SavedTile& tile, const unsigned char* from) {
   const Chain& chain = tables().chains[tile.chain];
   const memory::Shape& saved = tables().groups[tile.group].shape;
   const uint64_t position = chain.start + tile.first;
-  const auto tokens = [&](uint64_t end) {
-    return static_cast<uint32_t>(std::min<uint64_t>(kernels::tile_tokens, end - position));
-  };
-  if (!contiguous_) {
-    const Segment& own = plan_.segment(tile.chain, tile.group);
-    const uint64_t begin = plan_.first_block(chain) * block_size_;
-    if (own.blocks[(position - begin) / block_size_] == memory::no_block) return;
-    load_tile(cache_.kernels(), {&group(tile.group), own.ids}, tile.layer, position - begin,
-              tokens(chain.end()), saved, from);
-    return;
-  }
-  for (const uint32_t i : sessions_of_chain_[tile.chain]) {
-    const memory::KvTable& table = contents[i].kv_table(tile.group);
-    const uint64_t end = std::min(contents[i].length(), chain.end());
-    if (position >= end || table.blocks()[position / block_size_] == memory::no_block) continue;
-    load_tile(cache_.kernels(), {&group(tile.group), {}, table.tensors()}, tile.layer, position,
-              tokens(end), saved, from);
-  }
+  const auto tokens =
+      static_cast<uint32_t>(std::min<uint64_t>(kernels::tile_tokens, chain.end() - position));
+  const Segment& own = plan_.segment(tile.chain, tile.group);
+  const uint64_t begin = plan_.first_block(chain) * block_size_;
+  if (own.blocks[(position - begin) / block_size_] == memory::no_block) return;
+  load_tile(cache_.kernels(), {&group(tile.group), own.ids}, tile.layer, position - begin, tokens,
+            saved, from);
 }
 
 // Passes the opaque blocks that end in (begin, end] to the engine, and waits for its hook.
@@ -240,12 +208,9 @@ std::vector<Content> Loader::build() {
   plan_.check_sessions();
   check_before_evicting();
   allocate_blocks();
-  std::vector<Content> contents;
-  // Contiguous storage is read into the tensors of the contents, so these are made first. Other
-  // contents are made afterwards, when the end of the file has said how many tokens were saved.
-  if (contiguous_) contents = make_contents();
-  read_kv(contents);
-  if (!contiguous_) contents = make_contents();
+  read_kv();
+  // Only the end of the file has how many tokens were saved.
+  std::vector<Content> contents = make_contents();
   entries_ = plan_.entries();
   return contents;
 }
@@ -254,7 +219,6 @@ std::vector<Content> Loader::make_contents() {
   std::vector<Content> contents;
   contents.reserve(plan_.sessions().size());
   for (const Text& text : plan_.sessions()) contents.push_back(make_content(text));
-  if (contiguous_) list_sessions_of_chains();
   return contents;
 }
 

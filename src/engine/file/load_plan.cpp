@@ -115,7 +115,6 @@ LoadPlan::LoadPlan(const Cache& cache, const Tables& tables, bool with_index)
       tables_(tables),
       groups_(cache.groups().size()),
       block_size_(cache.config().block_size),
-      contiguous_(cache.config().storage == PKV_STORAGE_CONTIGUOUS),
       needed_(tables.chains.size()) {
   list_sessions();
   if (cache.prefix() != nullptr) check_tenants(with_index);
@@ -288,8 +287,6 @@ void LoadPlan::drop_unsaved(const Text& text, std::vector<memory::Block>& states
 void LoadPlan::check_dropped(const Text& text) const {
   for (size_t g = 0; g < text.session->dropped.size(); g++)
     for (const DroppedRun& run : text.session->dropped[g]) {
-      if (contiguous_)
-        fail(PKV_MISMATCH, "a session dropped blocks of group %zu; storage CONTIGUOUS cannot", g);
       if (group(g).has_states()) fail(PKV_CORRUPT, "a session dropped states of group %zu", g);
       if (run.begin % block_size_ != 0 || run.end % block_size_ != 0)
         fail(PKV_MISMATCH,
@@ -354,30 +351,11 @@ void LoadPlan::cut_to_saved(Text& text) const {
 
 std::vector<uint64_t> LoadPlan::count_blocks() const {
   std::vector<uint64_t> counts(groups_);
-  if (contiguous_)
-    count_texts(counts);
-  else
-    count_segments(counts);
-  check_capacity(counts);
-  return counts;
-}
-
-void LoadPlan::count_segments(std::vector<uint64_t>& counts) const {
   for (const std::vector<Segment>& chain : segments_)
     for (size_t g = 0; g < groups_; g++)
       for (const memory::Block block : chain[g].blocks) counts[g] += block != memory::no_block;
-}
-
-// Counts the blocks of contiguous storage, where each text has tensors of its own. Stops as soon as
-// they cannot fit.
-void LoadPlan::count_texts(std::vector<uint64_t>& counts) const {
-  for (const Text& text : sessions_) {
-    const BlockTables blocks = block_tables(text);
-    for (size_t g = 0; g < groups_; g++)
-      counts[g] +=
-          static_cast<uint64_t>(std::count(blocks[g].begin(), blocks[g].end(), planned_block));
-    check_capacity(counts);
-  }
+  check_capacity(counts);
+  return counts;
 }
 
 // Checks that the blocks fit into the pools at all, before any work that grows with the texts.

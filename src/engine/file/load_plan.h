@@ -77,8 +77,6 @@ class LoadPlan {
   void check_state(const Text& text, const std::vector<memory::Block>& table) const;
   void cut_to_held(Text& text, const BlockTables& table) const;
   void cut_to_saved(Text& text) const;
-  void count_segments(std::vector<uint64_t>& counts) const;
-  void count_texts(std::vector<uint64_t>& counts) const;
   void check_capacity(std::span<const uint64_t> counts) const;
   memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
 
@@ -86,7 +84,6 @@ class LoadPlan {
   const Tables& tables_;
   const size_t groups_;
   const uint64_t block_size_;
-  const bool contiguous_;
   std::vector<Text> sessions_, entries_;
   std::vector<bool> needed_;                    // by chain
   std::vector<std::vector<Segment>> segments_;  // by chain and group

@@ -19,15 +19,8 @@ namespace pkv::file {
 namespace {
 
 FrozenSequence freeze(const Content& content, const Attributes& attributes, uint64_t label) {
-  FrozenSequence frozen;
-  frozen.label = label;
-  frozen.attributes = attributes;
-  if (content.cache().config().storage == PKV_STORAGE_CONTIGUOUS) {
-    frozen.original = &content;
-  } else {
-    frozen.copy.emplace(content.fork());
-    frozen.copy->hold().lend();
-  }
+  FrozenSequence frozen{content.fork(), label, attributes, false, {}};
+  frozen.content.hold().lend();
   return frozen;
 }
 
@@ -63,7 +56,7 @@ std::vector<DroppedRun> dropped_runs(const memory::BlockTable& table) {
 }
 
 SavedSession describe(const FrozenSequence& item, uint32_t chain, Salts& salts) {
-  const Content& content = item.content();
+  const Content& content = item.content;
   SavedSession saved;
   saved.label = item.label;
   saved.length = content.length();
@@ -132,10 +125,10 @@ std::vector<uint32_t> add_items(std::span<const FrozenSequence> items, ChainBuil
   std::vector<size_t> order(items.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::pair(items[a].content().length(), a) < std::pair(items[b].content().length(), b);
+    return std::pair(items[a].content.length(), a) < std::pair(items[b].content.length(), b);
   });
   std::vector<uint32_t> ends(items.size());
-  for (const size_t i : order) ends[i] = builder.add(items[i].content());
+  for (const size_t i : order) ends[i] = builder.add(items[i].content);
   return ends;
 }
 
@@ -151,7 +144,7 @@ void add_texts(Cache& cache, std::span<const FrozenSequence> items, bool saves_i
     }
     for (const FrozenSequence& item : items)
       for (size_t g = 0; g < cache.groups().size(); g++)
-        image->mark_referenced(g, item.content().table(g).ids());
+        image->mark_referenced(g, item.content.table(g).ids());
     add_entries(*image, builder, salts, tables, entry_ends);
   }
   const std::vector<uint32_t> ends = add_items(items, builder);
@@ -307,8 +300,7 @@ class Body {
   }
   void put(const SavedTile& tile, unsigned char* to) {
     const Run run = builder_.run(tile.chain, tile.group);
-    const uint64_t position =
-        (run.tensors != nullptr ? tables_.chains[tile.chain].start : 0) + tile.first;
+    const uint64_t position = tile.first;
     const uint32_t tokens = tokens_of(tile, kernels::tile_tokens);
     const auto save = [&] { save_tile(cache_.kernels(), run, tile.layer, position, tokens, to); };
     if (image_ == nullptr) return save();

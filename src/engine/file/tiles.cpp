@@ -39,7 +39,7 @@ kernels::KvView file_view(const memory::Shape& shape, unsigned char* bytes) {
 // Returns where the tile of the first KV head is in the cache if its bytes have the same order
 // there; else nullptr. Those of the others follow by the view's head_stride.
 unsigned char* packed_bytes(const kernels::KvView& view, uint64_t position) {
-  if (view.layout != PKV_LAYOUT_PACKED || view.blocks == nullptr) return nullptr;
+  if (view.layout != PKV_LAYOUT_PACKED) return nullptr;
   return view.k.data + view.blocks[position / view.block_size] * view.k.block_stride +
          static_cast<int64_t>(position % view.block_size / kernels::tile_tokens) *
              view.k.row_stride;
@@ -110,7 +110,6 @@ uint64_t saved_tile_bytes(const memory::Shape& shape) {
 }
 
 kernels::KvView Run::view(uint32_t layer) const {
-  if (tensors != nullptr) return tensors->view(layer);
   kernels::KvView view = group->layout.view(group->slab->data(), layer);
   view.blocks = ids.data();
   return view;

@@ -8,7 +8,6 @@
 #include <span>
 
 #include "engine/memory/group.h"
-#include "engine/memory/tensors.h"
 #include "kernels/kernels.h"
 
 namespace pkv::file {
@@ -21,12 +20,10 @@ uint32_t saved_tile_layers(const memory::Shape& shape);
 uint64_t saved_layer_bytes(const memory::Shape& shape);
 uint64_t saved_tile_bytes(const memory::Shape& shape);
 
-// Where the keys and values of consecutive positions are in a cache: in blocks, or in the tensors
-// of a sequence if storage is contiguous.
+// Where the keys and values of consecutive positions are in a cache.
 struct Run {
   const memory::Group* group;
-  std::span<const uint32_t> ids;             // the blocks of positions from 0 on
-  const memory::Tensors* tensors = nullptr;  // if storage is contiguous
+  std::span<const uint32_t> ids;  // the blocks of positions from 0 on
   kernels::KvView view(uint32_t layer) const;
   // The state in the block of a position, of a group of states.
   unsigned char* state(uint32_t layer, uint64_t position) const;

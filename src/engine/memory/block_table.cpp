@@ -122,13 +122,7 @@ void BlockTable::trim(uint64_t length) noexcept {
   release_spares();
 }
 
-uint64_t BlockTable::blocks_needed_to_fork(uint64_t length) const {
-  if (group_.storage != PKV_STORAGE_CONTIGUOUS) return 0;
-  const std::span<const Block> kept = blocks().first(group_.blocks_for(length));
-  return static_cast<uint64_t>(std::count_if(kept.begin(), kept.end(), is_block));
-}
-
-void BlockTable::fork_from(const BlockTable& parent, uint64_t length, std::span<const Block>) {
+void BlockTable::fork_from(const BlockTable& parent, uint64_t length) {
   const std::span<const Block> kept = parent.blocks().first(group_.blocks_for(length));
   reserve_entries(kept.size());
   retain_table(group_, kept);

@@ -168,14 +168,9 @@ class BlockTable {
   virtual uint64_t trim_point(uint64_t length) const = 0;
   // Releases every block beyond length and marks the last one filled up to it.
   virtual void trim(uint64_t length) noexcept;
-  // Releases all blocks and frees the tensors.
-  virtual void clear() noexcept { trim(0); }
-  // Returns how many blocks the caller must allocate for fork_from(): 0 unless storage is
-  // contiguous, since paged sequences share their blocks.
-  uint64_t blocks_needed_to_fork(uint64_t length) const;
-  // Takes over the first `length` positions of another table of the group into this empty one, and
-  // the fresh blocks. Throws LIMIT_REACHED or bad_alloc, and then the caller still owns those.
-  virtual void fork_from(const BlockTable& parent, uint64_t length, std::span<const Block> fresh);
+  // Shares the first `length` positions of another table of the group with this empty one. Throws
+  // LIMIT_REACHED or bad_alloc, and then this one stays empty.
+  virtual void fork_from(const BlockTable& parent, uint64_t length);
 
   // Checks the invariants, and adds what the table holds to `references`, by block id. Only entries
   // from position `forgotten_from` on may be dropped. Throws INTERNAL.

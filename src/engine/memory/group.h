@@ -85,8 +85,7 @@ struct Group {
   const pkv_huge_pages huge_pages;
   const Layout layout;
   Pool pool;
-  std::shared_ptr<Slab> slab;             // the bytes of the blocks; NULL unless storage is paged
-  std::atomic<uint64_t> tensor_bytes{0};  // bytes of the tensors of contiguous sequences
+  std::shared_ptr<Slab> slab;  // the bytes of the blocks; NULL unless storage is paged
 
   // Returns the bounds of keys by which blocks are chosen. The first call makes them. Needs a slab.
   // Throws OUT_OF_MEMORY, OVERFLOW, bad_alloc.

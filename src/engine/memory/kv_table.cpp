@@ -11,11 +11,6 @@
 
 namespace pkv::memory {
 
-KvTable::KvTable(Group& group, std::pmr::memory_resource& memory) : BlockTable(group, memory) {
-  if (group.storage == PKV_STORAGE_CONTIGUOUS)
-    tensors_.emplace(group.shape, memory, group.tensor_bytes);
-}
-
 StepNeed KvTable::step_need(uint64_t length, uint64_t end) const {
   const size_t tail = group_.block_of(length);
   return {.entries = lacking(group_.blocks_for(end), blocks_.size()),
@@ -46,11 +41,6 @@ void KvTable::check_fits(uint64_t length, uint64_t end, const char* who) const {
   fail(PKV_TOO_LARGE,
        "%s: %llu tokens need %llu blocks of %u tokens in one session; the group has %llu in all",
        who, llu(end), llu(blocks), group_.block_size, llu(in_all));
-}
-
-void KvTable::make_room(const StepNeed& need, uint64_t end) {
-  BlockTable::make_room(need, end);
-  if (tensors_) tensors_->ensure(end);
 }
 
 void KvTable::begin(uint64_t length, uint64_t end, bool copies,
@@ -167,22 +157,6 @@ void KvTable::trim(uint64_t length) noexcept {
   if (group_.offset_of(length) != 0) mark_filled(length, length);
 }
 
-void KvTable::clear() noexcept {
-  trim(0);
-  if (tensors_) tensors_->clear();
-}
-
-void KvTable::fork_from(const BlockTable& parent, uint64_t length, std::span<const Block> fresh) {
-  if (!tensors_) return BlockTable::fork_from(parent, length, fresh);
-  const std::span<const Block> kept = parent.blocks().first(group_.blocks_for(length));
-  make_room({.entries = kept.size()}, kept.size() * group_.block_size);
-  tensors_->copy_from(*static_cast<const KvTable&>(parent).tensors_, length);
-  size_t used = 0;
-  for (const Block block : kept)
-    append(is_block(block) ? fresh.subspan(used++, 1) : std::span(&no_block, 1));
-  mark_filled(0, length);
-}
-
 bool KvTable::holds(uint64_t begin, uint64_t end) const {
   return (begin >= first_kept() || end <= sinks_end()) &&
          count_dropped(group_.block_of(begin), group_.blocks_for(end)) == 0;
@@ -195,7 +169,6 @@ int64_t KvTable::slot(uint64_t position) const {
 }
 
 kernels::KvView KvTable::view(uint32_t layer) const {
-  if (tensors_) return tensors_->view(layer);
   kernels::KvView view = group_.layout.view(group_.slab->data(), layer);
   view.blocks = ids_.data();
   view.has_holes = dropped_ > 0;

@@ -1,31 +1,25 @@
-// The block table of a sequence in a group of keys and values and, for contiguous storage, its
-// tensors. Entries that left the window are released; a shared tail is copied before a step writes
-// into it. A spare block beside the table is for that copy.
+// The block table of a sequence in a group of keys and values. Entries that left the window are
+// released; a shared tail is copied before a step writes into it. A spare block beside the table is
+// for that copy.
 #pragma once
 
-#include <optional>
-
 #include "engine/memory/block_table.h"
-#include "engine/memory/tensors.h"
 
 namespace pkv::memory {
 
 class KvTable final : public BlockTable {
  public:
-  KvTable(Group& group, std::pmr::memory_resource& memory);
+  KvTable(Group& group, std::pmr::memory_resource& memory) : BlockTable(group, memory) {}
   ~KvTable() override { drop_original(); }
 
   // The shared block that the step in flight replaced by a copy, or no_block if it copied none.
   Block copied_from() const { return copied_from_; }
   // The id of that copy. Valid only while copied_from() is not no_block.
   uint32_t copied_to() const { return ids_[copied_index_]; }
-  // NULL unless storage is contiguous.
-  const Tensors* tensors() const { return tensors_ ? &*tensors_ : nullptr; }
 
   StepNeed step_need(uint64_t length, uint64_t end) const override;
   uint64_t blocks_in_step(uint64_t length, uint64_t end) const override;
   void check_fits(uint64_t length, uint64_t end, const char* who) const override;
-  void make_room(const StepNeed& need, uint64_t end) override;
   void begin(uint64_t length, uint64_t end, bool copies,
              std::span<const Block> fresh) noexcept override;
   // Where the engine has the rows, nothing can move them: only the first new tokens can be kept.
@@ -37,8 +31,6 @@ class KvTable final : public BlockTable {
   void check_trim(size_t group, uint64_t length) const override;
   uint64_t trim_point(uint64_t length) const override;
   void trim(uint64_t length) noexcept override;
-  void clear() noexcept override;
-  void fork_from(const BlockTable& parent, uint64_t length, std::span<const Block> fresh) override;
 
   // Calls visit(entry, first, last) for each block that attention of positions up to `end` reads,
   // with the positions [first, last) of it that it reads.
@@ -86,8 +78,6 @@ class KvTable final : public BlockTable {
   size_t size_before_step_ = 0;  // of the block table
   size_t copied_index_ = 0;      // the entry of the copied tail
   Block copied_from_ = no_block;
-
-  std::optional<Tensors> tensors_;  // if storage is contiguous
 };
 
 }  // namespace pkv::memory

@@ -100,15 +100,4 @@ void Layout::copy_block(unsigned char* slab, uint32_t to, uint32_t from) const {
   }
 }
 
-kernels::KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v) {
-  kernels::KvView view = view_of(shape);
-  view.k.data = k;
-  view.v.data = shape.latent ? nullptr : v;
-  view.k.head_stride = kernels::row_bytes(shape.dtype, shape.key_dim);
-  view.v.head_stride = kernels::row_bytes(shape.value_dtype, shape.value_dim);
-  view.k.row_stride = shape.kv_heads * view.k.head_stride;
-  view.v.row_stride = shape.kv_heads * view.v.head_stride;
-  return view;
-}
-
 }  // namespace pkv::memory

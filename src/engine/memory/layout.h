@@ -86,7 +86,4 @@ class Layout {
   int64_t key_bytes_ = 0, value_bytes_ = 0;  // of one head of one token (plain) or tile (packed)
 };
 
-// Returns the view of one layer in two tensors, K and V, of shape [tokens][kv heads][dim].
-kernels::KvView tensor_view(const Shape& shape, unsigned char* k, unsigned char* v);
-
 }  // namespace pkv::memory

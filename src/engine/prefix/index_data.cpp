@@ -11,10 +11,7 @@ namespace {
 
 std::unique_ptr<Policy> make_policy(const pkv_prefix_config& config, uint32_t block_size,
                                     uint64_t capacity, std::pmr::memory_resource& memory) {
-  if (config.eviction == PKV_EVICTION_LRU)
-    return std::make_unique<NodeHeap>(used_longer_ago, &Node::place, memory);
-  if (config.eviction == PKV_EVICTION_LFU)
-    return std::make_unique<NodeHeap>(matched_less_often, &Node::place, memory);
+  if (config.eviction == PKV_EVICTION_LRU) return std::make_unique<NodeHeap>(&Node::place, memory);
   const double weight_per_block =
       config.doubling_depth == 0 ? 0.0 : static_cast<double>(block_size) / config.doubling_depth;
   return std::make_unique<LearnedPolicy>(capacity, weight_per_block, memory);

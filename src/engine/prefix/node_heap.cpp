@@ -4,14 +4,14 @@
 
 namespace pkv::prefix {
 
-bool used_longer_ago(const Node& a, const Node& b) {
+namespace {
+
+// Returns whether a is evicted before b.
+bool sooner(const Node& a, const Node& b) {
   return a.retention != b.retention ? a.retention < b.retention : a.last_use < b.last_use;
 }
 
-bool matched_less_often(const Node& a, const Node& b) {
-  if (a.retention == b.retention && a.matches != b.matches) return a.matches < b.matches;
-  return used_longer_ago(a, b);
-}
+}  // namespace
 
 void NodeHeap::put(Node* node, size_t place) noexcept {
   nodes_[place] = node;
@@ -20,7 +20,7 @@ void NodeHeap::put(Node* node, size_t place) noexcept {
 
 void NodeHeap::rise(size_t place) noexcept {
   Node* const node = nodes_[place];
-  for (; place > 0 && sooner_(*node, *nodes_[(place - 1) / 2]); place = (place - 1) / 2)
+  for (; place > 0 && sooner(*node, *nodes_[(place - 1) / 2]); place = (place - 1) / 2)
     put(nodes_[(place - 1) / 2], place);
   put(node, place);
 }
@@ -30,8 +30,8 @@ void NodeHeap::sink(size_t place) noexcept {
   for (;;) {
     size_t child = 2 * place + 1;
     if (child >= nodes_.size()) break;
-    if (child + 1 < nodes_.size() && sooner_(*nodes_[child + 1], *nodes_[child])) child++;
-    if (!sooner_(*nodes_[child], *node)) break;
+    if (child + 1 < nodes_.size() && sooner(*nodes_[child + 1], *nodes_[child])) child++;
+    if (!sooner(*nodes_[child], *node)) break;
     put(nodes_[child], place);
     place = child;
   }
@@ -60,7 +60,7 @@ void NodeHeap::validate() const {
     if (nodes_[i]->*place_ != i)
       fail(PKV_INTERNAL, "heap: the node at place %zu says that it is at %u", i,
            nodes_[i]->*place_);
-    if (i > 0 && sooner_(*nodes_[i], *nodes_[(i - 1) / 2]))
+    if (i > 0 && sooner(*nodes_[i], *nodes_[(i - 1) / 2]))
       fail(PKV_INTERNAL, "heap: the node at place %zu goes before the one above it", i);
   }
 }

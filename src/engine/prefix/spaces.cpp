@@ -22,7 +22,7 @@ Space& Spaces::at(std::string_view salt) {
   if (Space* const known = find(salt)) return *known;
   Node& root = tree_.new_root();
   try {
-    NodeHeap own(used_longer_ago, &Node::own_place, memory_);
+    NodeHeap own(&Node::own_place, memory_);
     const auto entry =
         by_salt_
             .emplace(std::pmr::string(salt, &memory_),

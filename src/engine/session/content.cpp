@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/cache/reservation.h"
 
 namespace pkv {
 
@@ -29,13 +28,7 @@ Content Content::fork() const {
   Content child(*cache_);
   append(child.tokens_, std::span<const int32_t>(tokens_));
   child.forgotten_from_ = forgotten_from_;
-  std::vector<uint64_t> counts;
-  for (const auto& table : tables_) counts.push_back(table->blocks_needed_to_fork(length()));
-  Reservation reservation(*cache_, counts, 0, "the copy");
-  for (size_t g = 0; g < tables_.size(); g++) {
-    child.tables_[g]->fork_from(table(g), length(), reservation.blocks(g));
-    reservation.take(g, counts[g]);  // not before, because the fork may have failed
-  }
+  for (size_t g = 0; g < tables_.size(); g++) child.tables_[g]->fork_from(table(g), length());
   child.hold_ = hold_.copy();
   return child;
 }

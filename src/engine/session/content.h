@@ -61,9 +61,7 @@ class Content {
                 table(g).group().pool.references(id) - (cached.empty() || !cached[g][i] ? 0 : 1));
   }
 
-  // Returns a second content with the same tokens: its blocks are shared or, where storage is
-  // contiguous, its tensors are copies. Throws OUT_OF_BLOCKS, TOO_LARGE, LIMIT_REACHED, bad_alloc;
-  // then no block is taken.
+  // Returns a second content with the same tokens and blocks. Throws LIMIT_REACHED, bad_alloc.
   Content fork() const;
 
  private:

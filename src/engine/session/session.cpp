@@ -114,8 +114,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
         return watermark;
       }};
   Reservation reservation(cache(), counts, watermark, who, own, Reservation::step);
-  // All memory is allocated before the first table changes, so that nothing fails half way. Tensors
-  // grow last, since they count as reserved bytes.
+  // All memory is allocated before the first table changes, so that nothing fails half way.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++) {
     content_.tables()[g]->make_room_for_spares(needs[g]);
@@ -238,14 +237,14 @@ void Session::write_to_store() noexcept {
 // released last: the blocks that the index then counts as evictable have no other references.
 void Session::clear() noexcept {
   content_.tokens().clear();
-  for (const auto& table : content_.tables()) table->clear();
+  for (const auto& table : content_.tables()) table->trim(0);
   retreat(0);
 }
 
 // Undoes take_prefix(), of which the prefix index learns nothing.
 void Session::put_back() noexcept {
   content_.tokens().clear();
-  for (const auto& table : content_.tables()) table->clear();
+  for (const auto& table : content_.tables()) table->trim(0);
   content_.hold().cancel();
 }
 
@@ -499,8 +498,7 @@ uint64_t Session::trim_point(uint64_t limit) const {
 }
 
 const memory::BlockTable& Session::table(uint32_t group) const {
-  if (cache().group(group).storage == PKV_STORAGE_CONTIGUOUS)
-    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no block tables");
+  cache().group(group);  // checks the index
   return content_.table(group);
 }
 

@@ -128,7 +128,7 @@ class Session {
   // Ends the step, drops its new tokens and puts the shared blocks back that copies replaced.
   void abort() noexcept;
 
-  // The block table of one group. Throws OUT_OF_RANGE, and UNSUPPORTED where storage is contiguous.
+  // The block table of one group. Throws OUT_OF_RANGE.
   const memory::BlockTable& table(uint32_t group) const;
 
  private:

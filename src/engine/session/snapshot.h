@@ -1,5 +1,5 @@
 // A sequence that no longer changes. It holds references to the blocks of the session it was taken
-// from or, where storage is contiguous, copies.
+// from.
 #pragma once
 
 #include <utility>

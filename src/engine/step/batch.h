@@ -60,7 +60,7 @@ class Batch final : public Step {
   void commit(const int32_t* tokens);
 
   // The queries below throw OUT_OF_RANGE for an unknown layer or group, and UNSUPPORTED where
-  // storage is contiguous or where the group does not have what they return.
+  // the group does not have what they return.
 
   // Writes pointers to the states of one layer: before[i] to the state of session i, NULL if it has
   // no token yet; `after` to those that the step keeps, in the order of state_blocks(), if they

@@ -7,8 +7,6 @@
 namespace pkv {
 
 void Batch::check_has_slots(uint32_t group) const {
-  if (cache_.group(group).storage == PKV_STORAGE_CONTIGUOUS)
-    fail(PKV_UNSUPPORTED, "storage CONTIGUOUS has no slots");
   if (cache_.group(group).has_states())
     fail(PKV_UNSUPPORTED, "group %u keeps states, which have no slots", group);
 }

@@ -147,16 +147,12 @@ class LogLevel(enum.IntEnum):
 
 
 class Storage(enum.IntEnum):
-    """Where keys and values are stored. PAGED and CONTIGUOUS give the same results; CONTIGUOUS is
-    there to measure what paging gains.
-    """
+    """Who has the memory of keys and values."""
 
     PAGED = 0
-    """Blocks of fixed size, shared between sessions and copied on write (default)."""
-    CONTIGUOUS = 1
-    """One growing tensor per session and layer; a fork or a snapshot copies it."""
-    NONE = 2
-    """Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+    """The library, in its blocks (default)."""
+    NONE = 1
+    """The engine; the cache has only block ids. Write, attend and read are UNSUPPORTED. With
     block_bytes, the library can still move the blocks.
     """
 
@@ -258,8 +254,6 @@ class Eviction(enum.IntEnum):
     """
     LRU = 1
     """The least recently used blocks."""
-    LFU = 2
-    """The blocks matched least often since they were stored; among equals, as LRU."""
 
 
 class PrefixUse(enum.IntEnum):

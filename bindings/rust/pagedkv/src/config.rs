@@ -37,7 +37,7 @@ impl LayerGroup {
 
     /// Layers that keep a state of this many bytes each, instead of keys and values (linear
     /// attention, state spaces, short convolutions): see [`Batch::states`](crate::Batch::states).
-    /// They have no heads, dims, types, window or sinks. Not with storage `CONTIGUOUS`.
+    /// They have no heads, dims, types, window or sinks.
     pub fn states(layers: u32, state_bytes: u64) -> Self {
         let mut group = Self::new(layers, 0, 0, 0);
         group.c.0.state_bytes = state_bytes;
@@ -45,8 +45,7 @@ impl LayerGroup {
     }
 
     /// Layers whose blocks only the engine can read, for example on a device: `block_bytes` for a
-    /// block of all of these layers. They have no heads, dims, types or rotation. Not with storage
-    /// `CONTIGUOUS`.
+    /// block of all of these layers. They have no heads, dims, types or rotation.
     pub fn elsewhere(layers: u32, block_bytes: u64) -> Self {
         let mut group = Self::new(layers, 0, 0, 0);
         group.c.0.block_bytes = block_bytes;
@@ -233,8 +232,7 @@ impl CacheConfig {
         c prefault() = 1;
         /// Blocks of each group reserved for sessions that already have tokens. Default: 0.
         c watermark_blocks(blocks: u32) = blocks;
-        /// Keeps the blocks of ended sessions for new ones that begin with the same tokens. Not
-        /// with storage `CONTIGUOUS`.
+        /// Keeps the blocks of ended sessions for new ones that begin with the same tokens.
         prefix(prefix: PrefixConfig) = Some(prefix);
         /// Where blocks of the prefix index are stored when memory is short. Only with storage
         /// `PAGED` and [`prefix`](Self::prefix).

@@ -81,7 +81,7 @@ fn check_group_of_states(raw: &sys::pkv_layer_group) {
 #[test]
 fn of_a_cache() {
     let prefix = PrefixConfig::new()
-        .eviction(Eviction::LFU)
+        .eviction(Eviction::LRU)
         .max_pinned_blocks(3)
         .quota_blocks(4)
         .kept_events(5)
@@ -123,7 +123,7 @@ fn of_a_cache() {
         check_group_of_states(&groups[2]);
         check(
             unsafe { &*raw.prefix },
-            "eviction: LFU, max_pinned_blocks: 3, quota_blocks: 4, kept_events: 5, \
+            "eviction: LRU, max_pinned_blocks: 3, quota_blocks: 4, kept_events: 5, \
              doubling_depth: 6",
         );
         let (allocator, logger, runner) = unsafe { (*raw.allocator, *raw.logger, *raw.runner) };

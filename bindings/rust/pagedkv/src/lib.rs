@@ -10,7 +10,6 @@
 //! * [`Cache::save`] and [`Cache::load`] store sessions in files.
 //! * [`Pool`] allocates block ids only. [`kv_attend()`] works on your own block tables, in memory
 //!   that [`KvMemory`] writes, on the threads of a [`Compute`].
-//! * [`adapters`] has a small trait for caches, with a contiguous and a paged implementation.
 //!
 //! Rows of keys, values, queries and outputs are slices, or arrays of `ndarray` (with the feature
 //! of that name). They are never copied: see [`Rows`].
@@ -42,7 +41,6 @@
 
 pub use pagedkv_sys as sys;
 
-pub mod adapters;
 #[cfg(feature = "ndarray")]
 mod arrays;
 mod attention;

@@ -52,8 +52,8 @@ impl Snapshot {
 }
 
 impl Session {
-    /// Freezes the current content of the session without copies (storage `CONTIGUOUS` copies). The
-    /// snapshot outlives the session.
+    /// Freezes the current content of the session without copies. The snapshot outlives the
+    /// session.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let (mut handle, length) = (std::ptr::null_mut(), self.length()?);
         call(|| unsafe { sys::pkv_snapshot_take(self.as_raw(), &mut handle) })?;

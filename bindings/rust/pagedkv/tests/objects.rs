@@ -781,19 +781,3 @@ fn what_the_library_says_of_itself() {
     let hybrid = [LayerGroup::new(1, 2, 1, 16).layer_indices([0, 1]), LayerGroup::new(1, 2, 1, 16)];
     refused(CacheConfig::with_groups(hybrid).blocks(8).plan(), Status::INVALID_ARGUMENT);
 }
-
-#[test]
-fn a_prompt_takes_the_place_of_what_was_there() {
-    use pagedkv::adapters::{Kind, KvMemory};
-    for kind in [Kind::Basic, Kind::Paged] {
-        let mut cache = KvMemory::new(kind, 2, 1, DIM as u32, 8).unwrap().open().unwrap();
-        for rows in [3, 2] {
-            for layer in 0..2 {
-                cache.set_prefill(layer, &vec![0.5; rows * DIM], &vec![0.5; rows * DIM]).unwrap();
-            }
-            assert_eq!(cache.seq_len().unwrap(), rows);
-            cache.push(1, &[1.5; DIM], &[1.5; DIM]).unwrap(); // the other layer does not have it
-            assert_eq!(cache.materialize(1).unwrap().0.len(), (rows + 1) * DIM);
-        }
-    }
-}

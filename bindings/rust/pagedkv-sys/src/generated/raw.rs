@@ -143,16 +143,13 @@ c_enum! {
 }
 
 c_enum! {
-    /// Where keys and values are stored. PAGED and CONTIGUOUS give the same results; CONTIGUOUS is
-    /// there to measure what paging gains.
+    /// Who has the memory of keys and values.
     pkv_storage {
-        /// Blocks of fixed size, shared between sessions and copied on write (default).
+        /// The library, in its blocks (default).
         PAGED = 0,
-        /// One growing tensor per session and layer; a fork or a snapshot copies it.
-        CONTIGUOUS = 1,
-        /// Only block ids; the engine has the memory. Write, attend and read are UNSUPPORTED. With
+        /// The engine; the cache has only block ids. Write, attend and read are UNSUPPORTED. With
         /// block_bytes, the library can still move the blocks.
-        NONE = 2,
+        NONE = 1,
     }
 }
 
@@ -252,8 +249,6 @@ c_enum! {
         LEARNED = 0,
         /// The least recently used blocks.
         LRU = 1,
-        /// The blocks matched least often since they were stored; among equals, as LRU.
-        LFU = 2,
     }
 }
 
