@@ -1,10 +1,9 @@
 // The policy that gives the lock-free pool its atomics. The pool is a template over this policy, so
 // that the model checker (tests/schedules) can put a scheduler in its place and run chosen
 // interleavings of the same source. A policy provides:
-//   atomic<T>        load, store, exchange, compare_exchange_weak, fetch_add, fetch_and and
-//   fetch_or,
+//   atomic<T>        load, store, exchange, compare_exchange_weak, fetch_add, fetch_and, fetch_or,
 //                    with memory orders as in std::atomic
-//   plain<T>         a T that is not atomic, of which only one thread at a time makes use
+//   plain<T>         a T that is not atomic and that only one thread at a time uses
 //   thread_number()  a small number that no two running threads share. It decides only which hint
 //                    and which shard a thread starts with.
 #pragma once
