@@ -9,38 +9,18 @@
 
 #include "base/read_write_lock.h"
 #include "storm.h"
+#include "texts.h"
 
 namespace hostile::look_ups_test {
 namespace {
-
-// A text that shares prefixes with many others: they diverge after 40 and after 90 tokens, inside
-// blocks.
-std::vector<int32_t> draw_text(std::mt19937& random) {
-  const auto family = static_cast<int32_t>(random() % 3),
-             branch = static_cast<int32_t>(random() % 4), leaf = static_cast<int32_t>(random() % 4);
-  std::vector<int32_t> text(60 + random() % 100);
-  for (size_t i = 0; i < text.size(); i++)
-    text[i] = i < 40 ? family : i < 90 ? family * 4 + branch : (family * 4 + branch) * 4 + leaf;
-  return text;
-}
-
-// Rows that distinguish a text from all others that diverge from it earlier.
-std::vector<float> rows_of(const std::vector<int32_t>& text, size_t first, size_t last) {
-  std::vector<float> rows;
-  uint32_t state = 0;
-  for (size_t i = 0; i < last; i++) {
-    state = (state * 31 + static_cast<uint32_t>(text[i]) + 1) & 0xFFFFFF;
-    if (i >= first) rows.insert(rows.end(), kv_floats, static_cast<float>(state));
-  }
-  return rows;
-}
 
 void check_holds(pkv_session session, const std::vector<int32_t>& text, size_t n) {
   std::vector<float> k(n * kv_floats), v(n * kv_floats);
   const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
   for (uint32_t layer = 0; layer < layers; layer++) {
     OK(pkv_session_read(session, layer, 0, n, &kt, &vt));
-    HOSTILE_CHECK(k == rows_of(text, 0, n) && v == k, "%zu tokens are not those of the text", n);
+    HOSTILE_CHECK(k == rows_of(text, 0, n, kv_floats) && v == k,
+                  "%zu tokens are not those of the text", n);
   }
 }
 
@@ -56,7 +36,7 @@ uint64_t live(pkv_cache cache, const std::vector<int32_t>& text) {
   const pkv_status begun = pkv_batch_begin(cache, 1, &session, &rest, &batch);
   if (begun != PKV_OUT_OF_BLOCKS) {
     expect(PKV_OK, begun, "pkv_batch_begin");
-    const std::vector<float> rows = rows_of(text, matched, text.size());
+    const std::vector<float> rows = rows_of(text, matched, text.size(), kv_floats);
     const pkv_tensor kv = tensor(rows.data());
     for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &kv, &kv));
     OK(pkv_batch_commit(batch, rest, text.data() + matched));
@@ -77,7 +57,7 @@ TEST(LookUps, HoldTheirOwnTextWhileOthersEvict) {
   const storm::Clock clock(2000);
   const std::string failed = storm::run(storm::threads(4), [&](unsigned, std::mt19937& random) {
     while (clock.running()) {
-      const std::vector<int32_t> text = draw_text(random);
+      const std::vector<int32_t> text = draw_text(random, 60 + random() % 100, 4);
       uint64_t cached = 0;
       OK(pkv_prefix_probe(cache, nullptr, 0, text.size(), text.data(), &cached));
       HOSTILE_CHECK(cached <= text.size(), "%llu tokens are cached", (unsigned long long)cached);

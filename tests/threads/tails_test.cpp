@@ -5,33 +5,10 @@
 
 #include "../support/memory_store.h"
 #include "storm.h"
+#include "texts.h"
 
 namespace hostile::tails_test {
 namespace {
-
-using Text = std::vector<int32_t>;
-
-// A text that shares prefixes with many others: they diverge after 40 and after 90 tokens, inside
-// blocks.
-Text draw_text(std::mt19937& random) {
-  const auto family = static_cast<int32_t>(random() % 3),
-             branch = static_cast<int32_t>(random() % 3), leaf = static_cast<int32_t>(random() % 3);
-  Text text(130);
-  for (size_t i = 0; i < text.size(); i++)
-    text[i] = i < 40 ? family : i < 90 ? family * 4 + branch : (family * 4 + branch) * 4 + leaf;
-  return text;
-}
-
-// Rows that distinguish a text from all others that diverge from it earlier.
-std::vector<float> rows_of(const Text& text, size_t first, size_t last) {
-  std::vector<float> rows;
-  uint32_t state = 0;
-  for (size_t i = 0; i < last; i++) {
-    state = (state * 31 + static_cast<uint32_t>(text[i]) + 1) & 0xFFFFFF;
-    if (i >= first) rows.insert(rows.end(), dim, static_cast<float>(state));
-  }
-  return rows;
-}
 
 struct Kind {
   const char* name;
@@ -117,7 +94,7 @@ class Sessions {
   }
 
   void open() {
-    Held made{nullptr, draw_text(random_)};
+    Held made{nullptr, draw_text(random_, 130, 3)};
     OK(pkv_session_open(cache_, nullptr, &made.session));
     held_.push_back(made);
     Held& held = held_.back();
@@ -153,7 +130,7 @@ class Sessions {
     Text ids;
     for (size_t i = 0; i < stepped.size(); i++) {
       const Held& held = *stepped[i];
-      const std::vector<float> more = rows_of(held.text, held.length, held.length + counts[i]);
+      const std::vector<float> more = rows_of(held.text, held.length, held.length + counts[i], dim);
       rows.insert(rows.end(), more.begin(), more.end());
       ids.insert(ids.end(), held.text.begin() + static_cast<ptrdiff_t>(held.length),
                  held.text.begin() + static_cast<ptrdiff_t>(held.length + counts[i]));
@@ -176,7 +153,7 @@ class Sessions {
 
   // The session goes on as another text that begins like its own.
   void follow_another(Held& held) {
-    Text other = draw_text(random_);
+    Text other = draw_text(random_, 130, 3);
     std::copy_n(held.text.begin(), held.length, other.begin());
     held.text = other;
   }
@@ -217,7 +194,7 @@ class Sessions {
   }
 
   void hint() {
-    const Text text = draw_text(random_);
+    const Text text = draw_text(random_, 130, 3);
     static constexpr pkv_hint_action actions[] = {PKV_HINT_PIN,    PKV_HINT_PIN,  PKV_HINT_UNPIN,
                                                   PKV_HINT_RETAIN, PKV_HINT_DROP, PKV_HINT_DEMOTE};
     auto given = made<pkv_hint>();
@@ -240,12 +217,12 @@ class Sessions {
     std::vector<float> k(held.length * dim), v(held.length * dim);
     const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
     OK(pkv_session_read(held.session, 0, 0, held.length, &kt, &vt));
-    HOSTILE_CHECK(k == rows_of(held.text, 0, held.length) && v == k,
+    HOSTILE_CHECK(k == rows_of(held.text, 0, held.length, dim) && v == k,
                   "%llu tokens are not those of the text", (unsigned long long)held.length);
     const uint64_t first = held.length - std::min<uint64_t>(held.length, 39);
     k.resize((held.length - first) * dim), v.resize(k.size());
     OK(pkv_session_read(held.session, 1, first, held.length - first, &kt, &vt));
-    HOSTILE_CHECK(k == rows_of(held.text, first, held.length) && v == k,
+    HOSTILE_CHECK(k == rows_of(held.text, first, held.length, dim) && v == k,
                   "the window of %llu tokens is not that of the text",
                   (unsigned long long)held.length);
   }
