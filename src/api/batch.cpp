@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "api/boundary.h"
+#include "base/enum_names.h"
 #include "base/status.h"
 #include "engine/cache/cache.h"
 #include "engine/step/victims.h"
@@ -245,8 +246,8 @@ pkv_status pkv_batch_get_kv_indices(pkv_batch handle, uint32_t group, pkv_index_
     check_pointer(indptr, "indptr");
     check_list(indices, capacity, "indices");
     check_pointer(count, "count");
-    if (unit != PKV_INDEX_BLOCKS && unit != PKV_INDEX_SLOTS)
-      fail(PKV_INVALID_ARGUMENT, "unit is %d; it must be 1 or 2", static_cast<int>(unit));
+    constexpr EnumNames units(PKV_INDEX_BLOCKS, "BLOCKS", "SLOTS");
+    units.check(unit, "KV indices", "unit");
     const size_t needed =
         batch->kv_indices(group, unit, indptr, std::span(indices, capacity), last_block_length);
     check_capacity(capacity, needed, count, "KV indices");

@@ -216,5 +216,53 @@ TEST(KvWrite, MemoryOfOtherEngines) {
   }
 }
 
+// An error says which names an enum has, and by which name the caller's value goes.
+TEST(KvErrors, NameTheValuesOfEnums) {
+  HostMemory memory({1, 1, 1, 16}, PKV_LAYOUT_PLAIN, 16, 1);
+  Rows row(1, 1, 16);
+  const uint32_t length = 1, table = 0;
+  const uint64_t kv_length = 1;
+  const auto sequence = made<pkv_kv_sequences>({.query_heads = 1,
+                                                .count = 1,
+                                                .query_lengths = &length,
+                                                .kv_lengths = &kv_length,
+                                                .block_tables = &table,
+                                                .block_table_stride = 1});
+  const auto refused = [&](const pkv_kv_view& view, pkv_mask mask, pkv_tensor q) -> std::string {
+    const int32_t parent = -1;
+    mask.struct_size = sizeof mask;
+    mask.data = &parent;
+    const auto params = made<pkv_attention_params>({.mask = &mask});
+    const pkv_tensor out = row.tensor();
+    EXPECT_EQ(PKV_INVALID_ARGUMENT, pkv_kv_attend(nullptr, &view, &sequence, &params, &q, &out));
+    return pkv_last_error();
+  };
+  const auto value = [](auto& field, int32_t number) { std::memcpy(&field, &number, 4); };
+  const pkv_mask tree{.kind = PKV_MASK_PARENTS};
+  pkv_mask mask = tree;
+  value(mask.kind, 9);
+  EXPECT_EQ("mask: kind is 9; it must be BITS (1), PARENTS (2) or BYTES (3)",
+            refused(memory.view, mask, row.tensor()));
+  mask = tree;
+  mask.columns = 3;
+  EXPECT_NE(std::string::npos, refused(memory.view, mask, row.tensor()).find("kind is PARENTS"));
+  pkv_kv_view view = memory.view;
+  value(view.dtype, -1);
+  EXPECT_EQ(
+      "kv: dtype is -1; it must be F32 (1), F16 (2), BF16 (3), INT8 (4), INT4 (5), FP8_E4M3 (6) or "
+      "FP8_E5M2 (7)",
+      refused(view, tree, row.tensor()));
+  view = memory.view;
+  value(view.layout, 2);
+  EXPECT_EQ("kv: layout is 2; it must be PACKED (0) or PLAIN (1)",
+            refused(view, tree, row.tensor()));
+  view = memory.view;
+  view.rotation = PKV_ROTATION_MATRIX;
+  EXPECT_NE(std::string::npos, refused(view, tree, row.tensor()).find("rotation is MATRIX"));
+  pkv_tensor stored = row.tensor();
+  stored.dtype = PKV_INT8;
+  EXPECT_EQ("q: dtype is INT8 (4); rows are F32, F16 or BF16", refused(memory.view, tree, stored));
+}
+
 }  // namespace
 }  // namespace cache_test::kv_test

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/enum_names.h"
 #include "base/status.h"
 #include "base/structs.h"
 
@@ -12,20 +13,22 @@ namespace pkv::attention {
 
 namespace {
 
+constexpr EnumNames mask_kinds(PKV_MASK_BITS, "BITS", "PARENTS", "BYTES");
+
 // Reads a mask into the fields of its kind. The fields of other kinds must be 0.
 void read_mask(const pkv_mask& given, AttendParams& result) {
   const pkv_mask mask = read_struct(&given, "mask");
+  mask_kinds.check(mask.kind, "mask", "kind");
   if (mask.data == nullptr) fail(PKV_INVALID_ARGUMENT, "mask: data is NULL");
   if (mask.kind != PKV_MASK_BYTES &&
       (mask.columns != 0 || mask.batch_stride != 0 || mask.first_positions != nullptr))
-    fail(
-        PKV_INVALID_ARGUMENT,
-        "mask: columns (%llu), batch_stride (%lld) and first_positions are of masks of bytes; this "
-        "one has kind %d",
-        llu(mask.columns), (long long)mask.batch_stride, static_cast<int>(mask.kind));
+    fail(PKV_INVALID_ARGUMENT,
+         "mask: columns (%llu), batch_stride (%lld) and first_positions are for kind BYTES; the "
+         "kind is %s",
+         llu(mask.columns), (long long)mask.batch_stride, mask_kinds.of(mask.kind));
   if (mask.kind != PKV_MASK_BITS && mask.positions != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "mask: positions are of masks of bits; this one has kind %d",
-         static_cast<int>(mask.kind));
+    fail(PKV_INVALID_ARGUMENT, "mask: positions are for kind BITS; the kind is %s",
+         mask_kinds.of(mask.kind));
   switch (mask.kind) {
     case PKV_MASK_BITS:
       if (mask.row_stride < 0)
@@ -37,7 +40,7 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
       return;
     case PKV_MASK_PARENTS:
       if (mask.row_stride != 0)
-        fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %lld; a list of parents has none",
+        fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %lld; kind PARENTS has none",
              (long long)mask.row_stride);
       result.parents = static_cast<const int32_t*>(mask.data);
       return;
@@ -46,8 +49,6 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
                           mask.batch_stride, mask.first_positions};
       return;
   }
-  fail(PKV_INVALID_ARGUMENT, "mask: kind is %d; it must be %d to %d", static_cast<int>(mask.kind),
-       PKV_MASK_BITS, PKV_MASK_BYTES);
 }
 
 void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {

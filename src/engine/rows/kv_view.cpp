@@ -52,10 +52,8 @@ void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t he
 pkv_dtype check_shape(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
   for (const pkv_dtype dtype : {kv.dtype, value_dtype})
-    if (!kernels::dtype_stored(dtype))
-      fail(PKV_INVALID_ARGUMENT, "kv: unknown dtype %d", static_cast<int>(dtype));
-  if (kv.layout != PKV_LAYOUT_PACKED && kv.layout != PKV_LAYOUT_PLAIN)
-    fail(PKV_INVALID_ARGUMENT, "kv: unknown layout %d", static_cast<int>(kv.layout));
+    memory::dtype_names.check(dtype, "kv", "dtype");
+  memory::layout_names.check(kv.layout, "kv", "layout");
   if (kv.block_size == 0 ||
       (kv.layout == PKV_LAYOUT_PACKED && kv.block_size % kernels::tile_tokens != 0))
     fail(PKV_INVALID_ARGUMENT, "kv: block_size is %u; it must be %s", kv.block_size,
@@ -67,8 +65,9 @@ pkv_dtype check_shape(const pkv_kv_view& kv) {
   if (kv.latent != 0 && (kv.value_dim > kv.key_dim || value_dtype != kv.dtype))
     fail(PKV_INVALID_ARGUMENT,
          "kv: with latent, values are the first of %u dims of k and have its type; value_dim is "
-         "%u, value_dtype %d",
-         kv.key_dim, kv.value_dim, static_cast<int>(value_dtype));
+         "%u, value_dtype %s, dtype %s",
+         kv.key_dim, kv.value_dim, memory::dtype_names.of(value_dtype),
+         memory::dtype_names.of(kv.dtype));
   memory::check_rotation(kv.rotation, kv.key_rotation, kv.value_rotation, kv.key_dim, kv.value_dim,
                          kv.latent != 0, "kv");
   return value_dtype;

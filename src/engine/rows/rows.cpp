@@ -48,9 +48,8 @@ kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_
                                const char* name) {
   if (tensor == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
   if (!kernels::dtype_of_rows(tensor->dtype))
-    fail(PKV_INVALID_ARGUMENT, "%s: %s dtype %d; rows are F32, F16 or BF16", name,
-         kernels::dtype_stored(tensor->dtype) ? "the stored" : "unknown",
-         static_cast<int>(tensor->dtype));
+    fail(PKV_INVALID_ARGUMENT, "%s: dtype is %s (%d); rows are F32, F16 or BF16", name,
+         memory::dtype_names.of(tensor->dtype), static_cast<int>(tensor->dtype));
   if (tensor->row_stride < 0 || tensor->head_stride < 0 || tensor->batch_stride < 0)
     fail(PKV_OUT_OF_RANGE,
          "%s: negative stride (row_stride %lld, head_stride %lld, batch_stride %lld)", name,
