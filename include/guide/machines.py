@@ -41,9 +41,7 @@ class Model:
 
 MODELS = (
     Model("SmolLM2 135M", 0.135, 30, 9, 3, 64, 64),
-    Model("Llama 2 7B (MHA)", 6.74, 32, 32, 32, 128, 128),
     Model("Llama 3.1 8B", 8.03, 32, 32, 8, 128, 128),
-    Model("Qwen3 32B", 32.8, 64, 64, 8, 128, 128),
     Model("Llama 3.1 70B", 70.6, 80, 64, 8, 128, 128),
     Model("Qwen3 235B A22B", 22, 94, 64, 4, 128, 128),
     Model("DeepSeek-V3 (MLA)", 37, 61, 128, 128, 192, 128, stored_dims=576),
