@@ -25,6 +25,8 @@ RELATIONS = {
     "test": ("TEST_DEPENDENCY_OF", False),
     "bench": ("DEV_DEPENDENCY_OF", False),
 }
+# The uses that the page lists: what authors of programs have to know.
+SHIPPED = ["linked", "compiled", "binding"]
 PURLS = {
     "pypi": "pkg:pypi/",
     "cargo": "pkg:cargo/",
@@ -136,12 +138,13 @@ def table(listed):
     lines = [
         "# Dependencies",
         "",
+        "What programs on pagedkv depend on directly, with SPDX identifiers of the licences.",
         "[dependencies.py](dependencies.py) makes this page from",
-        "[dependencies.json](dependencies.json); with `--spdx` it prints the same as SPDX 2.3. The",
-        "page lists direct dependencies; licences are SPDX identifiers.",
+        "[dependencies.json](dependencies.json), which also lists tools of builds and tests.",
         "",
     ]
-    for use, meaning in listed["uses"].items():
+    for use in SHIPPED:
+        meaning = listed["uses"][use]
         lines += [
             f"## {meaning[0].upper()}{meaning[1:]}",
             "",
