@@ -58,8 +58,8 @@ void QueuedStore::log_dropped() noexcept {
   const Logger& logger = format_.cache().logger();
   if (logger.listens() && dropped_interval_.begin())
     logger.log(PKV_LOG_WARNING,
-               "blocks are short: some were given up before they were written to the store; %llu "
-               "block positions were dropped so far",
+               "blocks are short: some were dropped before they were written to the store; %llu "
+               "block positions so far",
                llu(queue_.dropped()));
 }
 
