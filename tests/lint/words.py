@@ -1,4 +1,7 @@
-"""Prose and comments are in plain English: some phrases are refused in each text file."""
+"""Prose and comments are in plain English: some phrases are refused in each text file. Pages, which
+is Markdown outside code, also use the words of the glossary as it does, and their sentences have
+few words from one mark to the next.
+"""
 
 import re
 
@@ -34,6 +37,32 @@ REFUSED = {
     r"(to|most) \S+ are possible": "must be a to b, or at most b",
     r"(?<!here\s)is no (array|list|multiple|number|string)": "is not a",
 }
+# In pages.
+REFUSED_IN_PAGES = {
+    # A sentence that begins with "Of a text: ..." hides its subject.
+    r"(?-i:Of) \w+": "the subject first: For ..., In ..., Groups with ...",
+    r"no use of": "does not use",
+    r"(is|are) over(?=[.,;:)])": "has ended",
+    r"goes next": "is the next, follows",
+    r"\w+, too(?=[.,;:)])": "also",
+    r"from (?!then|now|there|here)\S+( \S+){0,3} on(?=[.,;:)])": "since, after, all later ones",
+    r"what (came|comes) of": "the result of",
+    r"passe[sd] on what": "say what was written or copied",
+    # What is no longer kept is released, evicted (memory is needed), expires (time), trimmed (the
+    # end of a session), dropped (the caller said so) or cancelled (it has not begun).
+    r"(give|gives|gave|given|giving) (up|way)": "release, evict, trim, drop or cancel",
+    r"(lets?|letting) go": "release, evict, trim, drop or cancel",
+    r"withdr(aw|aws|awing|awn|ew)": "release, evict, trim, drop or cancel",
+    # Words with one meaning.
+    r"(?<!slow\s)(?<!slow\s\s\s)tiers?": "store; a slow tier is a mapped file",
+    r"tiles? of (?!16)\d+": "a tile has 16 tokens; queries choose together",
+    r"blocks? of (rows|queries)": "rows, queries; a block has tokens",
+    r"batch(es)? of (events|messages|items)": "message, list; a batch is a step",
+    r"handle slots?": "entry; a slot has a token",
+}
+# The most words from one of . ! ? : ; to the next: one with more packs several rules.
+LONGEST = 36
+
 # Words may be on two lines, with the marks of a comment or the quotes of a string between them.
 GAP = r"""(?:[\s"'*/#!;]+)"""
 
@@ -44,10 +73,14 @@ def word_of(phrase):
     return max(words, key=len, default="")
 
 
-PATTERNS = [
-    (re.compile(r"(?<!\w)" + phrase.replace(" ", GAP) + r"\b", re.I), word_of(phrase), better)
-    for phrase, better in REFUSED.items()
-]
+def compiled(phrases):
+    return [
+        (re.compile(r"(?<!\w)" + phrase.replace(" ", GAP) + r"\b", re.I), word_of(phrase), better)
+        for phrase, better in phrases.items()
+    ]
+
+
+PATTERNS, PATTERNS_IN_PAGES = compiled(REFUSED), compiled(REFUSED_IN_PAGES)
 
 
 def is_prose(path):
@@ -56,9 +89,39 @@ def is_prose(path):
     return path.suffix in SUFFIXES or path.name == "meson.build"
 
 
-def check_text(name, text):
+def without_code(text):
+    """Empties blocks of code, and makes a word of code in a line, so that places stay the same."""
+    text = re.sub(r"^```.*?^```$", lambda code: "\n" * code[0].count("\n"), text, 0, re.M | re.S)
+    return re.sub(r"`[^`]+`", lambda code: re.sub(r"[^\n]", "x", code[0]), text)
+
+
+# A paragraph or an item of a list; no table, heading, picture or comment.
+PARAGRAPH = re.compile(r"^(?![|#<!]|\s*$).+(?:\n(?![|#<!]|\s*$|\s*(?:[*-]|\d+\.) ).+)*", re.M)
+
+
+def check_lengths(name, text):
+    for paragraph in PARAGRAPH.finditer(text):
+        line = text.count("\n", 0, paragraph.start()) + 1
+        prose = re.sub(r"\]\([^)]*\)", "]", paragraph[0])
+        prose = re.sub(r"(?:[\w.-]+,\s){4,}", "", prose)  # a list of names is one thing
+        for part in re.split(r"(?<=[.!?:;])[)*\"]*\s", prose):
+            words = part.split()
+            if len(words) > LONGEST:
+                yield (
+                    f"{name}:{line}: {len(words)} words from '{' '.join(words[:5])}' to the next "
+                    f"mark, {LONGEST} are the limit: one rule per sentence"
+                )
+
+
+def check_page(name, text):
+    prose = without_code(text)
+    yield from check_text(name, prose, PATTERNS_IN_PAGES)
+    yield from check_lengths(name, prose)
+
+
+def check_text(name, text, patterns):
     lower = text.lower()
-    for pattern, word, better in PATTERNS:
+    for pattern, word, better in patterns:
         # Finding the word takes a twentieth of the time.
         for match in pattern.finditer(text) if word in lower else ():
             line = text.count("\n", 0, match.start()) + 1
@@ -71,7 +134,9 @@ def check(root):
     for path in harness.committed(root):
         name = path.relative_to(root)
         if is_prose(name):
-            found += check_text(name, path.read_text(errors="replace"))
+            text = path.read_text(errors="replace")
+            found += check_text(name, text, PATTERNS)
+            found += check_page(name, text) if path.suffix == ".md" else []
     return found
 
 
@@ -107,6 +172,24 @@ harness.run(
         ("'to %d are possible'", {"b.cpp": 'fail("%d; 1 to %d are possible");\n'}),
         ("'is no multiple'", {"b.rs": "// This is no multiple of 16.\n"}),
         ("'so many'", {"meson.build": "# so many\n"}),
+        ("'Of several'", {"a.md": "* Of several ranges the later one wins.\n"}),
+        ("'no use of'", {"a.md": "Which is no use\nof the text.\n"}),
+        ("'is over'", {"a.md": "Until the duration is over, it stays.\n"}),
+        ("'goes next'", {"a.md": "What goes next.\n"}),
+        ("'cached, too'", {"a.md": "They stay cached,\ntoo. Then more.\n"}),
+        ("'from the first one on'", {"a.md": "Cut from the first\none on, in order.\n"}),
+        ("'what came of'", {"a.md": "It says what came of it.\n"}),
+        ("'passed on what'", {"a.md": "It has passed on what it had.\n"}),
+        ("'gives up'", {"a.md": "It gives\nup a block.\n"}),
+        ("'let go'", {"a.md": "Nothing that is let go.\n"}),
+        ("'withdrawn'", {"a.md": "A withdrawn block.\n"}),
+        ("'tier'", {"a.md": "The slow tier\nis not this tier.\n"}),
+        ("'tiles of 64'", {"a.md": "Cut into tiles of 64 tokens.\n"}),
+        ("'blocks of queries'", {"a.md": "In blocks of queries.\n"}),
+        ("'batch of events'", {"a.md": "It sends a batch of events.\n"}),
+        ("'handle slots'", {"a.md": "Of 16 handle slots.\n"}),
+        ("a.md:3: 37 words from 'word", {"a.md": "# A\n\n" + "word " * 37 + "\n"}),
+        ("b.md:4: 37 words from 'to", {"b.md": "A\nb.\n\n* is\n  it. to " + "word " * 36 + "\n"}),
         ("'so many'", {"tests/run": "#!/usr/bin/env bash\n# so many\n"}),
         (
             None,
@@ -117,6 +200,18 @@ harness.run(
                 "generated/a.go": "// Tells of so many.\n",
                 "corpus/a.c": "so many",
                 "a.json": '{"doc": "so many"}',
+                "b.md": "From then on, 2 are over 1. A slow tier, a slow\ntier, `tier`, tiles of "
+                "16 tokens.\n```sh\nOf a tier, too.\n```\n"
+                + "word " * 20
+                + "a: "
+                + "word " * 30
+                + "\n* "
+                + "word " * 30
+                + "\n| "
+                + "word " * 40
+                + "|\n\n"
+                + "name, " * 40
+                + "\n",
             },
         ),
     ],

@@ -371,10 +371,10 @@ def written(outcomes: Sequence[Outcome]) -> str:
 
 
 INTRODUCTION = (
-    "Each was built tiny with random weights, and its logits in a PagedCache (a prompt in chunks, "
-    "tokens, a padded batch) and in the Engine (which packs the rows of many texts into one pass) "
-    "were compared with those in transformers' own cache. `python tests/model_table.py --write` "
-    "writes this list; a test checks that it is current."
+    "Each was built tiny with random weights. Its logits in a PagedCache (a prompt in chunks, "
+    "tokens, a padded batch) and in the Engine were compared with those in transformers' own "
+    "cache. `python tests/model_table.py --write` writes this list; a test checks that it is "
+    "current."
 )
 
 
