@@ -33,7 +33,7 @@ class Model:
         return 2 * self.layers * dims  # bf16
 
     def operations(self, tokens):
-        """Of a prompt: two for each weight and token, and those of causal attention."""
+        """Two for each weight and token of a prompt, and those of causal attention."""
         pairs = tokens * (tokens + 1) / 2
         attention = 2 * self.layers * self.query_heads * (self.key_dim + self.value_dim) * pairs
         return 2e9 * self.parameters * tokens + attention

@@ -1,6 +1,6 @@
-"""Prose and comments are in plain English: some phrases are refused in each text file. Pages, which
-is Markdown outside code, also use the words of the glossary as it does, and their sentences have
-few words from one mark to the next.
+"""Prose and comments are in plain English: some phrases are refused in each text file. What users
+read, Markdown outside code and the guide's examples, also has the words of the glossary with their
+meaning there. Sentences in Markdown have few words from one mark to the next.
 """
 
 import re
@@ -37,7 +37,7 @@ REFUSED = {
     r"(to|most) \S+ are possible": "must be a to b, or at most b",
     r"(?<!here\s)is no (array|list|multiple|number|string)": "is not a",
 }
-# In pages.
+# In what users read.
 REFUSED_IN_PAGES = {
     # A sentence that begins with "Of a text: ..." hides its subject.
     r"(?-i:Of) \w+": "the subject first: For ..., In ..., Groups with ...",
@@ -113,10 +113,12 @@ def check_lengths(name, text):
                 )
 
 
-def check_page(name, text):
-    prose = without_code(text)
-    yield from check_text(name, prose, PATTERNS_IN_PAGES)
-    yield from check_lengths(name, prose)
+def check_page(path, text):
+    if path.suffix == ".md":
+        text = without_code(text)
+        yield from check_lengths(path, text)
+    if path.suffix == ".md" or path.is_relative_to("include/guide"):
+        yield from check_text(path, text, PATTERNS_IN_PAGES)
 
 
 def check_text(name, text, patterns):
@@ -136,7 +138,7 @@ def check(root):
         if is_prose(name):
             text = path.read_text(errors="replace")
             found += check_text(name, text, PATTERNS)
-            found += check_page(name, text) if path.suffix == ".md" else []
+            found += check_page(name, text)
     return found
 
 
@@ -188,6 +190,7 @@ harness.run(
         ("'blocks of queries'", {"a.md": "In blocks of queries.\n"}),
         ("'batch of events'", {"a.md": "It sends a batch of events.\n"}),
         ("'handle slots'", {"a.md": "Of 16 handle slots.\n"}),
+        ("'Of dim'", {"include/guide/examples/a.c": "/* Of dim d. */\n"}),
         ("a.md:3: 37 words from 'word", {"a.md": "# A\n\n" + "word " * 37 + "\n"}),
         ("b.md:4: 37 words from 'to", {"b.md": "A\nb.\n\n* is\n  it. to " + "word " * 36 + "\n"}),
         ("'so many'", {"tests/run": "#!/usr/bin/env bash\n# so many\n"}),

@@ -96,8 +96,8 @@ int main(void) {
       for (int row = 0; row < (int)rows[s]; row++) worst = fmax(worst, error_of(s, head, row));
   check(pkv_compute_destroy(compute));
   free(kv.k);
-  /* Of numbers up to 1, int8 is off by 1/254 at most: a score then by 32/254/sqrt(32) = 0.022, a
-   * mean of values up to 1 by twice that and 1/254 more. */
+  /* Numbers up to 1 are off by 1/254 at most in int8: a score by 32/254/sqrt(32) = 0.022, a mean
+   * of values up to 1 by twice that and 1/254 more. */
   printf("int8 in the engine's own blocks: outputs within 0.05 of the exact ones: %s\n",
          worst < 0.05 ? "yes" : "no");
   return worst < 0.05 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -8,7 +8,7 @@ enum { TOKENS = 48, FIRST = 32, HEADS = 2, DIM = 16 };
 
 static float k[TOKENS * DIM], v[TOKENS * DIM], q[HEADS * DIM];
 
-/* Attention of the last token's query over `n` tokens from `first` on. */
+/* Attention of the last token's query over the `n` tokens that begin at `first`. */
 static void attend(int first, uint32_t n, float* out, float* lse) {
   const pkv_layer_group model = {.struct_size = sizeof model,
                                  .layers = 1,

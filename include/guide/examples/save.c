@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   check(pkv_session_open(cache, NULL, &chat));
   go_on(cache, chat, &t, 1);
   pkv_snapshot prompt;
-  check(pkv_snapshot_take(chat, &prompt)); /* frozen; the session goes on */
+  check(pkv_snapshot_take(chat, &prompt)); /* frozen; the session continues */
   go_on(cache, chat, &t, 20);
   save(cache, chat, prompt, path);
   text went_on = t;

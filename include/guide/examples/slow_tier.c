@@ -30,10 +30,10 @@ static float noise(unsigned i) {
   return (float)(i ^ i >> 16) / 2147483648.0f - 1;
 }
 
-/* Of dim d of the keys of a passage, which are alike. */
+/* What the keys of a passage, which are alike, have in dim d. */
 static float topic(int passage, int d) { return noise((unsigned)(passage * DIM + d)); }
 
-/* The rows of tokens from `first` on. */
+/* The rows of the tokens that begin at `first`. */
 static void make_rows(int first, int count) {
   for (int t = 0; t < count; t++)
     for (int d = 0; d < DIM; d++) {
