@@ -8,7 +8,6 @@
 #include <map>
 #include <tuple>
 
-#include "../support/unwritten.h"
 #include "drawn_call.h"
 #include "reference.h"
 
@@ -292,7 +291,6 @@ class CallPlay : public DrawnCall {
   // ---- ways to make the call
 
   void attend_over_memory(pkv_isa isa) {
-    const transcript::Unwritten unwritten;
     const pkv_kv_sequences given = sequences();
     compare(make_call(params_, [&](const auto& params, const auto& q, const auto& out) {
       return pkv_kv_attend(compute_of(isa), &view_, &given, &params, &q, &out);
@@ -504,7 +502,6 @@ class CallPlay : public DrawnCall {
   // The stateless call over the memory of the cache gives the same bits.
   void expect_same_over(pkv_cache cache, const std::vector<Session>& sessions, pkv_isa isa,
                         const Result& result) {
-    const transcript::Unwritten unwritten;
     const pkv_kv_view view = kv_view_of(cache, 0);
     pkv_kv_sequences given = sequences();
     std::vector<uint32_t> tables;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "../store/support.h"
-#include "../support/unwritten.h"
 #include "play_sessions.h"
 
 namespace cache_test {
@@ -55,7 +54,6 @@ inline void expect_loaded(const Stage& stage, const SavedStage& saved, Stage& ot
 }
 
 inline void save_and_load(Stage& stage, Source& draw) {
-  const transcript::Unwritten unwritten;
   const bool refused = draw.chance(50);
   if (!refused) stage.refuse_allocation(0);
   SavedStage saved(stage);

@@ -14,7 +14,6 @@
 #include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "../support/rows.h"
-#include "../support/unwritten.h"
 #include "engine_memory.h"
 
 namespace cache_test {
@@ -447,7 +446,6 @@ class PrefixPlay {
 
   // A file restores sessions, whatever they share.
   void save_and_load() {
-    const transcript::Unwritten unwritten;
     const EngineMemory::Reliable reliable;
     std::vector<pkv_session> sessions;
     for (const Talk& talk : talks_) sessions.push_back(talk.session);
