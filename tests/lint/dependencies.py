@@ -117,44 +117,4 @@ def check(root):
     ]
 
 
-def listed(**entry):
-    return json.dumps(
-        {
-            "uses": {"linked": ""},
-            "dependencies": [
-                {"name": "a", "use": "linked", "licence": "MIT", "version": "1"} | entry
-            ],
-        }
-    )
-
-
-harness.run(
-    check,
-    [
-        ("meson: a is asked for", {"src/meson.build": "a = dependency('a', version: '>=1')\n"}),
-        ("apt: liba-dev is asked for", {"tests/install-deps": "  need liba-dev library a\n"}),
-        (
-            "pypi: a is asked for",
-            {"bindings/python/pyproject.toml": 'dependencies = ["a>=1.24"]\n'},
-        ),
-        ("pypi: b is asked for", {"bindings/python/pyproject.toml": 'test = ["b"]\n'}),
-        (
-            "go: x.org/a is asked for",
-            {"bindings/go/go.mod": "module m\n\nrequire x.org/a v0.1.0\n"},
-        ),
-        (
-            "cargo: a is asked for",
-            {"bindings/rust/pagedkv/Cargo.toml": '[dev-dependencies]\na = "1"\n'},
-        ),
-        ("asked for nowhere", {LIST: listed(meson=["a"])}),
-        ("no known use", {LIST: listed(use="fun")}),
-        (
-            None,
-            {
-                LIST: listed(meson=["a"], apt=["liba-dev"]),
-                "meson.build": "dependency('a')\ndependency('threads')\n",
-                "tests/install-deps": "    need liba-dev library a\n",
-            },
-        ),
-    ],
-)
+harness.run(check)

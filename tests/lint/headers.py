@@ -54,29 +54,4 @@ def check(root, compilers):
     ]
 
 
-SAMPLES = [
-    (
-        None,
-        {
-            "include/pagedkv/a.h": "#ifndef A_H\n#define A_H\n#include <stdint.h>\n"
-            "uint32_t f(void);\n#endif\n"
-        },
-    ),
-    (
-        "b.h alone as c99",
-        {"include/pagedkv/b.h": "#ifndef B_H\n#define B_H\nuint32_t f(void);\n#endif\n"},
-    ),
-    ("c.h alone as c99", {"include/pagedkv/c.h": "#ifndef C_H\n#define C_H\nint f();\n#endif\n"}),
-    (
-        "d.h alone as c++11",
-        {"include/pagedkv/d.h": "#ifndef D_H\n#define D_H\nint f(int class);\n#endif\n"},
-    ),
-    ("e.h alone", {"include/pagedkv/e.h": "struct e { int x; };\n"}),
-    (
-        "f.hpp alone as c++17",
-        {"include/pagedkv/f.hpp": "#pragma once\n#include <span>\nstd::span<int> f();\n"},
-    ),
-]
-
-if __name__ == "__main__":
-    harness.run(check, SAMPLES, sys.argv[2:])
+harness.run(check, sys.argv[2:])
