@@ -24,7 +24,7 @@ BINDINGS = {
         "src/packaging/sdist.toml",
         "src/packaging/wheel",
     ],
-    "go": ["bindings/go/go.mod", "bindings/go/engines/go.mod", "bindings/go/test"],
+    "go": ["bindings/go/go.mod", "bindings/go/test"],
     "cargo": [
         "bindings/rust/pagedkv/Cargo.toml",
         "bindings/rust/pagedkv-sys/Cargo.toml",
