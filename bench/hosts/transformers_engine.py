@@ -1,4 +1,4 @@
-"""Hugging Face transformers: generate() and generate_batch(), with its own attention and ours."""
+"""Hugging Face transformers: generate() with its own attention and ours, and generate_batch()."""
 
 import time
 
@@ -83,18 +83,12 @@ class Generate(engine.Engine):
 class GenerateBatch(engine.Engine):
     """transformers' continuous batching; each call has a cache of its own."""
 
-    def __init__(self, options, paged):
+    def __init__(self, options):
         super().__init__()
         self.model = load(options)
-        if paged:
-            from pagedkv.transformers import install_continuous
-
-            install_continuous(self.model)
-        else:
-            self.model.set_attn_implementation("sdpa")
-        name = self.model.config._attn_implementation
-        function = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS[name]
-        AttentionInterface.register(name, self.watch.around(function))
+        self.model.set_attn_implementation("sdpa")
+        function = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["sdpa"]
+        AttentionInterface.register("sdpa", self.watch.around(function))
 
     def generate(self, prompts, new):
         tokens = sum(map(len, prompts)) + new * len(prompts)
@@ -120,8 +114,7 @@ class GenerateBatch(engine.Engine):
 WAYS = {
     "generate": lambda options: Generate(options, paged=False),
     "generate-pagedkv": lambda options: Generate(options, paged=True),
-    "batch": lambda options: GenerateBatch(options, paged=False),
-    "batch-pagedkv": lambda options: GenerateBatch(options, paged=True),
+    "batch": GenerateBatch,
 }
 
 if __name__ == "__main__":

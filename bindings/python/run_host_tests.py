@@ -20,7 +20,7 @@ ROOT = HERE.parents[1]
 SKIPPED = 77
 TESTS = {
     "dynamo": "dynamo",
-    "transformers": "continuous copies examples longrope masks model_changes model_table "
+    "transformers": "copies examples longrope masks model_changes model_table "
     "padded_batch refused_models serving serving_faults serving_store torch_integers torch_ops "
     "transformers transformers_guide",
     "vllm": "copies events padded_batch vllm vllm_guide",

@@ -23,7 +23,6 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache as TransformersCache
 
-from ._continuous import install_continuous as install_continuous
 from ._enums import DtypeLike
 from ._handle import Uncopied, unsigned
 from ._model_attention import NAME as NAME

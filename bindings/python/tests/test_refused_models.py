@@ -19,7 +19,6 @@ from pagedkv.transformers import (  # noqa: E402
     PagedCache,
     UnsupportedModelError,
     install,
-    install_continuous,
 )
 
 PROMPT = list(range(3, 33))
@@ -52,7 +51,7 @@ def with_paged_cache(model: Any) -> list[int]:
     return usual(model, past_key_values=PagedCache(model))
 
 
-@pytest.mark.parametrize("taker", [PagedCache, Engine, install, install_continuous])
+@pytest.mark.parametrize("taker", [PagedCache, Engine, install])
 def test_what_is_no_model_on_the_cpu(taker: Any) -> None:
     """The model is refused before anything is computed."""
     others: list[Any] = ["HuggingFaceTB/SmolLM2-135M", None, torch.nn.Linear(2, 2)]
