@@ -23,7 +23,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from ._handle import Uncopied
-from ._weights import Bytes, contents_digests, digest
+from .weights import Bytes, contents_digests, digest
 
 # Where a model comes from, how it is loaded and called, and what is done with its outputs.
 _WITHOUT_EFFECT = frozenset(

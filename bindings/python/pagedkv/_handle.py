@@ -119,9 +119,9 @@ class Handle(Closable):
         if kind is None:
             self.close()
         else:
-            self._end()
+            self.close_if_open()
 
-    def _end(self) -> None:
+    def close_if_open(self) -> None:
         """Closes the object if it is open: an exception such as Ctrl-C can come after the library
         has closed it and before this object records that."""
         try:

@@ -14,7 +14,6 @@ from ._enums import enum_number
 from ._handle import unsigned
 from ._repr import counted
 from ._text import TextStream
-from ._weights import digest
 from .batch import Batch
 from .cache import Cache
 from .errors import BatchTooLargeError, MisuseError, OutOfBlocksError
@@ -22,6 +21,7 @@ from .generated.raw import HintAction, Status
 from .generated.records import SessionInfo
 from .hints import Hint
 from .session import Session
+from .weights import digest
 
 _OF_CACHED = frozenset([HintAction.PIN, HintAction.SHARE, HintAction.DEMOTE])
 
@@ -219,7 +219,7 @@ class Scheduler:
 
     def remove(self, request: Request) -> None:
         if request._session is not None:
-            request._session._end()
+            request._session.close_if_open()
             if request.finish is not Finish.FAILED:
                 self._hint_at_end(request)
         if request._state is not _State.DONE:
@@ -286,7 +286,7 @@ class Scheduler:
         """Recovers from an exception, such as Ctrl-C, between any two lines of a step. The
         library's sessions and the existing events show how far the step got."""
         if self._batch is not None:
-            self._batch._end()
+            self._batch.close_if_open()
             self._batch = None
         for request in self.requests:
             request._follow_events()
@@ -296,7 +296,7 @@ class Scheduler:
                 info = _info(session)
                 lost = info is None or info.length >= len(request.tokens)
                 if lost:  # its last token was not taken and is computed again
-                    session._end()
+                    session.close_if_open()
                     request._session = None
                 waits = lost or info is None or info.suspended
                 request._state = _State.WAITING if waits else _State.RUNNING
@@ -314,7 +314,7 @@ class Scheduler:
         """Continues with another model, which shares no blocks with the last one."""
         for request in self.requests:
             if request._session is not None:
-                request._session._end()
+                request._session.close_if_open()
             request._session, request._state = None, _State.WAITING
             request._held, request._read_until = 0, None
         self._model = model

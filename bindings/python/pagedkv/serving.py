@@ -37,13 +37,13 @@ from ._model_rows import ForwardPass
 from ._repr import counted
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
 from ._text import TextStream
-from ._weights import digest
 from .batch import Batch
 from .cache import Cache
 from .config import PrefixConfig
 from .generated.raw import Dtype, Rotation
 from .hints import Hint
 from .store import StoreConfig
+from .weights import digest
 
 if TYPE_CHECKING:
     from .events import EventPublisher

@@ -29,7 +29,9 @@ from ._arrays import pointer_array
 from ._handle import call, sized, unsigned
 from ._library import library
 from ._repr import counted
-from ._torch_threads import ROWS, torch_compute
+from ._torch_threads import ROWS as ROWS
+from ._torch_threads import torch_compute as torch_compute
+from ._torch_threads import torch_runner as torch_runner
 from .errors import misuse
 from .generated import raw as _raw
 from .generated.raw import Dtype, Layout

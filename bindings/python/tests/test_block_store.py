@@ -7,8 +7,8 @@ import pathlib
 import numpy as np
 
 from pagedkv import DirectoryStore
-from pagedkv._weights import digest
 from pagedkv.vllm.block_store import BlockStore, Bytes, block_names, block_of
+from pagedkv.weights import digest
 
 SIZE = 5000
 

@@ -15,11 +15,7 @@ from model_table import SPECIAL, tiny_model  # noqa: E402
 from test_transformers import answer, model_of  # noqa: E402
 
 from pagedkv.serving import Engine  # noqa: E402
-from pagedkv.transformers import (  # noqa: E402
-    PagedCache,
-    UnsupportedModelError,
-    install,
-)
+from pagedkv.transformers import PagedCache, UnsupportedModelError, install  # noqa: E402
 
 PROMPT = list(range(3, 33))
 MODELS = {

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from pagedkv._weights import PIECE, contents_digest, weights_files
+from pagedkv.weights import PIECE, contents_digest, weights_files
 
 HIDDEN, VOCABULARY, LAYERS, KV, INNER = 576, 49152, 30, 192, 1536  # of SmolLM2-135M
 OF_A_LAYER = {

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from .._arrays import address
 from .._handle import Uncopied
 from .._python_store import CLOSE, Store
-from .._weights import digest
 from ..generated import raw as _raw
 from ..store import DirectoryStore, RedisStore
+from ..weights import digest
 
 Bytes = npt.NDArray[np.uint8]
 

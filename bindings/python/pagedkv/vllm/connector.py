@@ -34,10 +34,10 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from .._handle import Uncopied
 from .._repr import counted
-from .._weights import contents_digest, digest, weights_files
 from ..generated.raw import VERSION, HintAction
 from ..hints import NO_HINTS, read_request
 from ..store import DirectoryStore, RedisStore
+from ..weights import contents_digest, digest, weights_files
 from . import BACKEND
 from .block_store import BlockStore, Bytes, block_names, block_of
 from .lost_blocks import Computed, LostBlocks
