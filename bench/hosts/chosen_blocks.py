@@ -14,10 +14,10 @@ import sys
 import time
 
 import numpy as np
+import pagedkv_transformers as host
 import public_model
 import torch
 from pagedkv import NO_BLOCK, AttentionParams, ChosenBlocks
-from pagedkv import transformers as host
 
 BLOCK_SIZES = (16, 32, 64)
 PARTS = (16, 8, 4)

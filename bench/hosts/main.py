@@ -60,10 +60,12 @@ class Process:
 
 
 def environment(options):
-    """The environment of the hosts: the Python package of the tree, and this library."""
+    """The environment of the hosts: the Python packages of the tree, and this library."""
+    bindings = HERE.parents[1] / "bindings"
+    packages = ("python", "engines/transformers", "engines/vllm")
     return os.environ | {
         "PAGEDKV_LIBRARY": str(options.library),
-        "PYTHONPATH": str(HERE.parents[1] / "bindings" / "python"),
+        "PYTHONPATH": os.pathsep.join(str(bindings / name) for name in packages),
         "LD_LIBRARY_PATH": str(options.library.parent),
     }
 

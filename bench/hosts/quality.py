@@ -7,7 +7,7 @@ import functools
 
 import public_model
 from pagedkv import Dtype, Rotation
-from pagedkv.transformers import PagedCache
+from pagedkv_transformers import PagedCache
 
 KINDS = (
     ("f32", Dtype.F32, None),

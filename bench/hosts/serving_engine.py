@@ -1,10 +1,10 @@
-"""pagedkv.serving: our own engine over the model of transformers."""
+"""The Engine of pagedkv-transformers: our own engine over the model of transformers."""
 
 import time
 
 import torch
-from pagedkv.serving import Engine
-from pagedkv.transformers import ForwardPass
+from pagedkv_transformers import ForwardPass
+from pagedkv_transformers.serving import Engine
 from transformers_engine import load
 
 import engine

@@ -39,7 +39,7 @@ class Generate(engine.Engine):
         super().__init__()
         self.model, self.paged = load(options), paged
         if paged:
-            from pagedkv.transformers import PagedCache, PagedLayer, install
+            from pagedkv_transformers import PagedCache, PagedLayer, install
 
             install(self.model)
             self.make_cache, layer, name = (lambda: PagedCache(self.model)), PagedLayer, "pagedkv"

@@ -20,7 +20,7 @@ WAYS = (
     Way("transformers", *_TRANSFORMERS, "generate"),
     Way("transformers + pagedkv", *_TRANSFORMERS, "generate-pagedkv", "transformers"),
     Way("transformers batch", *_TRANSFORMERS, "batch"),
-    Way("pagedkv.serving", "transformers", "serving_engine.py", "-", "transformers batch"),
+    Way("pagedkv Engine", "transformers", "serving_engine.py", "-", "transformers batch"),
     Way("vLLM", "vllm", "vllm_engine.py", "own"),
     Way("vLLM + pagedkv", "vllm", "vllm_engine.py", "pagedkv", "vLLM"),
     Way("llama.cpp", "llama", "llama_engine.py", "unified"),

@@ -36,7 +36,6 @@ LANGUAGES = {
 PARTS = {
     "Languages": [
         "bindings/python",
-        "bindings/python/MODELS.md",
         "bindings/rust",
         "bindings/rust/pagedkv",
         "bindings/rust/pagedkv-sys",
@@ -48,6 +47,10 @@ PARTS = {
         "bindings/api",
         "bindings/scenarios",
         "bindings/c",
+    ],
+    "Engines": [
+        "bindings/engines/transformers",
+        "bindings/engines/transformers/MODELS.md",
     ],
     "Inside": [
         "src",

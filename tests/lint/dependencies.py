@@ -13,6 +13,7 @@ BINDINGS = {
     "pypi": [
         "bindings/python/pyproject.toml",
         "bindings/python/tests/requirements.txt",
+        "bindings/engines/transformers/pyproject.toml",
         "bindings/python/tests/requirements-checks.txt",
         "bench/peers",
         "bench/serve",
@@ -95,7 +96,7 @@ def check(root):
     asked = {
         "meson": of_meson(root),
         "apt": of_apt(root),
-        "pypi": of_pypi(root) - OF_TORCH,
+        "pypi": of_pypi(root) - OF_TORCH - {"pagedkv"},
         "go": of_go(root),
         "cargo": of_cargo(root),
     }

@@ -5,6 +5,11 @@ attention.
 from __future__ import annotations
 
 import contextlib
+import copy
+import importlib
+import inspect
+import pickle
+import pkgutil
 import random
 import socket
 import subprocess
@@ -80,6 +85,29 @@ def together(works: Sequence[Callable[[], object]]) -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures
+
+
+def owners(package: Any) -> Iterator[type[Any]]:
+    """Every class of a package that can be closed or has a finaliser. Modules that need what is not
+    installed are left out.
+    """
+    modules = [package.__name__]
+    modules += [found.name for found in pkgutil.walk_packages(package.__path__, f"{modules[0]}.")]
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(name)
+            for _, kind in inspect.getmembers(module, inspect.isclass):
+                closed = callable(getattr(kind, "close", None)) or hasattr(kind, "__del__")
+                if kind.__module__ == module.__name__ and closed:
+                    yield kind
+
+
+def refuses_copies(owner: Any) -> None:
+    for made in (copy.copy, copy.deepcopy, pickle.dumps):
+        if made is copy.deepcopy and hasattr(owner, "__deepcopy__"):
+            continue
+        with pytest.raises(TypeError, match=f"^{type(owner).__name__} objects cannot be copied"):
+            made(owner)
 
 
 class MemoryStore(pagedkv.Store):

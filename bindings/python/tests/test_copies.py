@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import gc
-import importlib
-import inspect
 import pickle
-import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from helpers import small
+from helpers import owners, refuses_copies, small
 
 import pagedkv
 from pagedkv._memory import Hold, Memory
@@ -23,20 +19,7 @@ COPIES: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, pickle.dumps]
 ALLOWED = {pagedkv.Store}
 
 
-def owners() -> Iterator[type[Any]]:
-    """Every class of the package that can be closed or has a finaliser. Modules for engines that
-    are not installed are left out.
-    """
-    for found in pkgutil.walk_packages(pagedkv.__path__, "pagedkv."):
-        with contextlib.suppress(ImportError):
-            module = importlib.import_module(found.name)
-            for _, kind in inspect.getmembers(module, inspect.isclass):
-                closed = callable(getattr(kind, "close", None)) or hasattr(kind, "__del__")
-                if kind.__module__ == module.__name__ and closed and kind not in ALLOWED:
-                    yield kind
-
-
-OWNERS = list(owners())
+OWNERS = [kind for kind in owners(pagedkv) if kind not in ALLOWED]
 
 
 def test_the_classes_are_found() -> None:
@@ -47,12 +30,7 @@ def test_the_classes_are_found() -> None:
 
 @pytest.mark.parametrize("kind", OWNERS, ids=lambda kind: kind.__name__)
 def test_no_owner_is_copied(kind: type[Any]) -> None:
-    owner = Memory().hold() if kind is Hold else object.__new__(kind)
-    for made in COPIES:
-        if made is copy.deepcopy and hasattr(kind, "__deepcopy__"):
-            continue
-        with pytest.raises(TypeError, match=f"^{kind.__name__} objects cannot be copied"):
-            made(owner)
+    refuses_copies(Memory().hold() if kind is Hold else object.__new__(kind))
 
 
 @pytest.fixture

@@ -64,25 +64,6 @@ def test_tensors_of_pytorch_go_in_and_out() -> None:
         assert torch.equal(k, rows.float())
 
 
-@needs("transformers", "its models were NOT served")
-def test_questions_are_answered_together() -> None:
-    shown = run("serve_transformers.py", "--max-tokens", "8", "Why?", "Who?", "What?")
-    assert shown.count("of them cached") == 3
-    assert " 0 of them cached" in shown
-    assert "tokens of prompts were cached" in shown
-
-
-@needs("transformers", "its caches were NOT compared")
-def test_caches_of_transformers_give_the_same_tokens() -> None:
-    pytest.importorskip("transformers", minversion="5.24")
-    lines = run("migrate_transformers.py").splitlines()
-    assert lines == [
-        "StaticCache: tokens are those of DynamicCache",
-        "PagedCache: tokens are those of DynamicCache",
-        "41 tokens in blocks [0 1 2]",
-    ]
-
-
 @needs_sockets
 def test_requests_go_where_their_prefix_is() -> None:
     shown = run("router.py", "--requests", "200", "--blocks", "400")

@@ -1,4 +1,6 @@
-"""The sources are clean: ruff, its formatter, and mypy in strict mode."""
+"""The sources of the package and of the engines on it are clean: ruff, its formatter, and mypy in
+strict mode.
+"""
 
 import pathlib
 import sys
@@ -7,9 +9,11 @@ import pytest
 from helpers import output
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGES = [ROOT, *(file.parent for file in ROOT.parent.glob("engines/*/pyproject.toml"))]
 
 
 @pytest.mark.checks
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 @pytest.mark.parametrize(
     "command",
     [
@@ -19,5 +23,5 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
     ],
     ids=["ruff", "format", "mypy"],
 )
-def test_clean(command: str) -> None:
-    output(sys.executable, "-m", *command.split(), cwd=ROOT)
+def test_clean(command: str, package: pathlib.Path) -> None:
+    output(sys.executable, "-m", *command.split(), cwd=package)

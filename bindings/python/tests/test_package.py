@@ -68,6 +68,18 @@ def test_every_function_is_used() -> None:
     assert set(unused) - in_strings == not_here
 
 
+def test_engines_use_what_is_published() -> None:
+    """No engine is in the package, and packages for engines import no module with an underscore."""
+    engines = ("transformers",)
+    own = [path.read_text() for path in (ROOT / "pagedkv").rglob("*.py")]
+    assert not re.findall(rf"^ *(?:from|import) (?:{'|'.join(engines)})\b", "".join(own), re.M)
+    sources = [path for name in engines for path in ROOT.parent.glob(f"engines/{name}/pagedkv_*/*")]
+    private = r"^ *(?:from pagedkv\.\S*\b_|from pagedkv import .*\b_|import pagedkv\..*\b_).*"
+    for path in sources:
+        if path.suffix == ".py":
+            assert not re.findall(private, path.read_text(), re.M), path
+
+
 @pytest.mark.parametrize(
     ("described", "name"),
     [

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
+from pagedkv.support import counted
+from pagedkv.torch import ROWS
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache as TransformersCache
 from transformers.cache_utils import CacheLayerMixin
@@ -26,8 +28,6 @@ from ._model_layers import (
     unsupported,
 )
 from ._model_rows import ForwardPass, Variant
-from ._repr import counted
-from ._torch_threads import ROWS
 
 # ---- The model ----
 
@@ -179,7 +179,7 @@ class WatchedCache(TransformersCache):
         if config._attn_implementation != NAME:
             raise RuntimeError(
                 f"a PagedCache needs the attention {NAME!r}, the model was set to "
-                f"{config._attn_implementation!r}: call pagedkv.transformers.install"
+                f"{config._attn_implementation!r}: call pagedkv_transformers.install"
             )
 
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> Mark:
@@ -187,7 +187,7 @@ class WatchedCache(TransformersCache):
         if self._model is None:
             raise RuntimeError(
                 "a PagedCache was given to a model that does not attend by pagedkv, or to a part "
-                "of one: call the model, or pagedkv.transformers.install(model) before"
+                "of one: call the model, or pagedkv_transformers.install(model) before"
             )
         kind, given = self._kinds[layer], (key.shape[1], key.shape[3], value.shape[3])
         if given != (kind.kv_heads, kind.key_dim, kind.key_dim):
@@ -325,7 +325,7 @@ class PackedCache(WatchedCache):
             raise self.unsupported("it takes no position_ids, and texts are packed")
 
     def unsupported(self, reason: str) -> UnsupportedModelError:
-        return unsupported(self._name, reason, "pagedkv.serving")
+        return unsupported(self._name, reason, "Engine")
 
     def pack(self, step: ForwardPass) -> None:
         """Sets the step that the next pass writes to."""

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.24")
 
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "include/guide/transformers.md"
+PAGE = pathlib.Path(__file__).resolve().parents[4] / "include/guide/transformers.md"
 GGUF = {"gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
 
 

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-
-from ._enums import DtypeLike
-from ._torch_threads import ROWS, torch_runner
-from .config import CacheConfig, LayerGroup
-from .generated.raw import Rotation
+from pagedkv import CacheConfig, DtypeLike, LayerGroup, Rotation
+from pagedkv.torch import ROWS, torch_runner
 
 
 class UnsupportedModelError(NotImplementedError):

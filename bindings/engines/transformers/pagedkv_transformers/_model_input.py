@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
-from ._repr import counted
-from .errors import misuse
+from pagedkv.support import counted, misuse
 
 
 def check_input(cached: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

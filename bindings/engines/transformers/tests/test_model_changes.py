@@ -15,13 +15,13 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from helpers import MemoryStore  # noqa: E402
-from test_transformers import answer, model_of  # noqa: E402
-
 import pagedkv  # noqa: E402
-from pagedkv._fingerprint import ModelWatch, model_fingerprint  # noqa: E402
-from pagedkv.serving import Engine, Request  # noqa: E402
-from pagedkv.transformers import PagedCache, UnsupportedModelError  # noqa: E402
+from helpers import MemoryStore  # noqa: E402
+from pagedkv_transformers import PagedCache, UnsupportedModelError  # noqa: E402
+from pagedkv_transformers._fingerprint import ModelWatch, model_fingerprint  # noqa: E402
+from pagedkv_transformers.serving import Engine, Request  # noqa: E402
+
+from test_transformers import answer, model_of  # noqa: E402
 
 PROMPT = [2 + i * 7 % 90 for i in range(40)]
 WHOLE_BLOCKS = 32

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-
-from ._arrays import batch_tensor
-from ._cache_base import LayerShape
-from ._library import library
-from .attention import AttentionParams, BoolMask, ChosenBlocks
-from .batch import Batch
-from .generated import raw as _raw
+from pagedkv import AttentionParams, Batch, BoolMask, ChosenBlocks, LayerShape
+from pagedkv.support import batch_tensor, library, raw
 
 
 class Variant(NamedTuple):
@@ -44,7 +39,7 @@ class ForwardPass:
         self.written: set[int] = set()
         self.attended: set[int] = set()
         self._operands: dict[str, _Operand] = {}
-        self._params: dict[tuple[Any, ...], tuple[Variant, _raw.AttentionParams]] = {}
+        self._params: dict[tuple[Any, ...], tuple[Variant, raw.AttentionParams]] = {}
 
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         shape, lib = self.batch.cache.layer_shape(layer), library()
@@ -83,7 +78,7 @@ class ForwardPass:
         found.struct.data = states.data_ptr()
         return ctypes.byref(found.struct)
 
-    def _built(self, variant: Variant, top_blocks: int, shape: LayerShape) -> _raw.AttentionParams:
+    def _built(self, variant: Variant, top_blocks: int, shape: LayerShape) -> raw.AttentionParams:
         """The params for C: most layers of a pass ask for the same."""
         sinks, mask = variant.sinks, variant.mask
         key = (variant._replace(sinks=None, mask=None), id(sinks), id(mask), top_blocks, shape)
@@ -108,4 +103,4 @@ class _Operand(NamedTuple):
     """A tensor for C, and the tensor that it was made for."""
 
     layout: tuple[Any, ...]
-    struct: _raw.Tensor
+    struct: raw.Tensor

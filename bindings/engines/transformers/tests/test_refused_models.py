@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.24")
 
+from pagedkv_transformers import PagedCache, UnsupportedModelError, install  # noqa: E402
+from pagedkv_transformers.serving import Engine  # noqa: E402
+
 from model_table import SPECIAL, tiny_model  # noqa: E402
 from test_transformers import answer, model_of  # noqa: E402
-
-from pagedkv.serving import Engine  # noqa: E402
-from pagedkv.transformers import PagedCache, UnsupportedModelError, install  # noqa: E402
 
 PROMPT = list(range(3, 33))
 MODELS = {
@@ -88,7 +88,7 @@ def test_loops_that_attend_to_new_tokens_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_models_that_cannot_be_packed(model_type: str, sentence: str) -> None:
     model = tiny_model(model_type)
     expected = usual(model)
-    refusal = f"pagedkv.serving does not work with {sentence}"
+    refusal = f"Engine does not work with {sentence}"
     with pytest.raises(UnsupportedModelError, match=refusal):
         served(model)
     assert with_paged_cache(model) == expected

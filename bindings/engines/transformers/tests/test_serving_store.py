@@ -1,4 +1,4 @@
-"""pagedkv.serving with a store: what it finds after a restart, how long it waits, and that another
+"""The Engine with a store: what it finds after a restart, how long it waits, and that another
 model finds nothing. Needs torch and transformers.
 """
 
@@ -15,12 +15,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from helpers import LossyStore, MemoryStore, SlowStore  # noqa: E402
-from test_transformers import FAMILIES, model_of  # noqa: E402
-
 import pagedkv  # noqa: E402
-from pagedkv._fingerprint import model_fingerprint  # noqa: E402
-from pagedkv.serving import Engine, Request  # noqa: E402
+from helpers import LossyStore, MemoryStore, SlowStore  # noqa: E402
+from pagedkv_transformers._fingerprint import model_fingerprint  # noqa: E402
+from pagedkv_transformers.serving import Engine, Request  # noqa: E402
+
+from test_transformers import FAMILIES, model_of  # noqa: E402
 
 PROMPT = [2 + i * 7 % 90 for i in range(200)]
 WHOLE_BLOCKS = 192

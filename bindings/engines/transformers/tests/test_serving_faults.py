@@ -1,4 +1,4 @@
-"""A failed request of pagedkv.serving does not affect the others, whatever fails where. Needs torch
+"""A failed request of the Engine does not affect the others, whatever fails where. Needs torch
 and transformers.
 """
 
@@ -17,16 +17,19 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
 import numpy as np  # noqa: E402
+import pagedkv  # noqa: E402
+import pagedkv_transformers  # noqa: E402
 from helpers import MemoryStore  # noqa: E402
-from test_transformers import model_of  # noqa: E402
+from pagedkv_transformers import _scheduler, serving  # noqa: E402
+from pagedkv_transformers._text import TextStream  # noqa: E402
+from pagedkv_transformers.serving import Engine, Finish, Request, Sampling  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, normalizers  # noqa: E402
 
-import pagedkv  # noqa: E402
-from pagedkv import _scheduler, serving  # noqa: E402
-from pagedkv._text import TextStream  # noqa: E402
-from pagedkv.serving import Engine, Finish, Request, Sampling  # noqa: E402
+from test_transformers import model_of  # noqa: E402
 
-PACKAGE = str(pathlib.Path(pagedkv.__file__).parent)
+PACKAGES = tuple(
+    str(pathlib.Path(str(package.__file__)).parent) for package in (pagedkv, pagedkv_transformers)
+)
 SAMPLED = Sampling(temperature=0.8, seed=7)
 PROMPTS = [[5, 9, 60], list(range(10, 50)), [3, 4]]
 
@@ -63,7 +66,7 @@ class Injection:
         self.left = n
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if event.endswith("call") and frame.f_code.co_filename.startswith(PACKAGE):
+        if event.endswith("call") and frame.f_code.co_filename.startswith(PACKAGES):
             self.left -= 1
             if self.left == 0:
                 raise InjectedError

@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
-import model_table  # noqa: E402
+from pagedkv_transformers import ForwardPass  # noqa: E402
 
-from pagedkv.transformers import ForwardPass  # noqa: E402
+import model_table  # noqa: E402
 
 
 @functools.cache

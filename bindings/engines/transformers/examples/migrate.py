@@ -7,10 +7,9 @@ from __future__ import annotations
 import copy
 
 import torch
+from pagedkv_transformers import PagedCache
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
 from transformers.cache_utils import Cache
-
-from pagedkv.transformers import PagedCache
 
 NEW_TOKENS, MAX_TOKENS = 12, 64
 PROMPT = torch.arange(1, 31)[None]

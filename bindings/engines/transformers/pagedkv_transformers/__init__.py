@@ -1,6 +1,6 @@
 """The KV cache and the attention of Hugging Face transformers, by pagedkv.
 
-    from pagedkv.transformers import PagedCache
+    from pagedkv_transformers import PagedCache
 
     model.generate(**inputs, past_key_values=PagedCache(model))  # cache= since transformers 5.24
 
@@ -20,11 +20,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from pagedkv import (
+    Batch,
+    BatchTooLargeError,
+    Cache,
+    CacheConfig,
+    DtypeLike,
+    OutOfBlocksError,
+    Rotation,
+    Session,
+    Status,
+)
+from pagedkv.support import Uncopied, counted, misuse, unsigned
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache as TransformersCache
 
-from ._enums import DtypeLike
-from ._handle import Uncopied, unsigned
 from ._model_attention import NAME as NAME
 from ._model_layers import UnsupportedModelError as UnsupportedModelError
 from ._model_layers import cache_config, top_blocks_by_layer
@@ -34,14 +44,6 @@ from ._model_pass import cache_argument as cache_argument
 from ._model_pass import install as install
 from ._model_rows import ForwardPass as ForwardPass
 from ._model_rows import Variant as Variant
-from ._repr import counted
-from ._structs import path_for_c
-from .batch import Batch
-from .cache import Cache
-from .config import CacheConfig
-from .errors import BatchTooLargeError, OutOfBlocksError, misuse
-from .generated.raw import Rotation, Status
-from .session import Session
 
 # Spare blocks of each sequence: its last block is not full, and a fork copies that block.
 _SPARE_BLOCKS = 2
@@ -94,8 +96,6 @@ class PagedCache(Uncopied, WatchedCache):
         self.top_blocks = unsigned(top_blocks, 32, "top_blocks")
         self.prompt_blocks = unsigned(prompt_blocks, 32, "prompt_blocks")
         self.block_size = unsigned(block_size, 32, "block_size") or 16
-        if memory_directory is not None:
-            path_for_c(memory_directory, "memory_directory")  # refuses anything but a path
         self._memory_directory = memory_directory
         self._config(1, torch.float32).plan()  # refuses what no cache can have
         self._cache: Cache | None = None

@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
-from test_transformers import SHAPE, generate, model_of  # noqa: E402
+from pagedkv_transformers import PagedCache  # noqa: E402
 
-from pagedkv.transformers import PagedCache  # noqa: E402
+from test_transformers import SHAPE, generate, model_of  # noqa: E402
 
 PAST, NEW = 20, 6
 WINDOWS = {"Llama": PAST + NEW, "Mistral": 12, "Gemma3Text": 8}

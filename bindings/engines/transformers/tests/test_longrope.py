@@ -11,12 +11,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
-from helpers import MemoryStore  # noqa: E402
-from test_transformers import SHAPE, answer  # noqa: E402
-
 import pagedkv  # noqa: E402
-from pagedkv.serving import Engine  # noqa: E402
-from pagedkv.transformers import PagedCache  # noqa: E402
+from helpers import MemoryStore  # noqa: E402
+from pagedkv_transformers import PagedCache  # noqa: E402
+from pagedkv_transformers.serving import Engine  # noqa: E402
+
+from test_transformers import SHAPE, answer  # noqa: E402
 
 SWITCH, MOST, NEW = 64, 256, 8
 LONG, SHORT = [2.0 + 1.5 * i for i in range(8)], [1.0 + 0.02 * i for i in range(8)]

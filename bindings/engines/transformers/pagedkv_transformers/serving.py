@@ -1,6 +1,6 @@
 """An engine: many requests at once over one transformers model, in blocks of one pagedkv cache.
 
-    from pagedkv.serving import Engine
+    from pagedkv_transformers.serving import Engine
 
     with Engine(model, tokenizer) as engine:
         for event in engine.stream("A KV cache is", max_new_tokens=40):
@@ -26,27 +26,22 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import torch
+from pagedkv import Batch, Cache, Dtype, PrefixConfig, Rotation, StoreConfig
+from pagedkv.hints import Hint
+from pagedkv.support import Uncopied, counted, integer, unsigned
+from pagedkv.weights import digest
 from transformers import LogitsProcessorList, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
 from ._fingerprint import ModelWatch
-from ._handle import Uncopied, integer, unsigned
 from ._longrope import LongRope
 from ._model_layers import cache_config, loaded_model, top_blocks_by_layer
 from ._model_pass import PackedCache, cache_argument, check_rows, text_config
 from ._model_rows import ForwardPass
-from ._repr import counted
 from ._scheduler import Event, Finish, Part, Request, RequestFailedError, Sampling, Scheduler
 from ._text import TextStream
-from .batch import Batch
-from .cache import Cache
-from .config import PrefixConfig
-from .generated.raw import Dtype, Rotation
-from .hints import Hint
-from .store import StoreConfig
-from .weights import digest
 
 if TYPE_CHECKING:
-    from .events import EventPublisher
+    from pagedkv.events import EventPublisher
 
 __all__ = [
     "Engine",
