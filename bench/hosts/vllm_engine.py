@@ -21,7 +21,7 @@ class Vllm(engine.Engine):
 
     def __init__(self, options):
         if options.way == "pagedkv":
-            from pagedkv.vllm import install
+            from pagedkv_vllm import install
 
             install()
         import vllm

@@ -1,14 +1,16 @@
 """Installs what the tests need into a virtual environment, and runs them.
 
-usage: run_tests.py [--checks|--windows] ENVIRONMENT LIBRARY [--gtest_output=xml:FILE]
-                    [pytest arguments]
+usage: run_tests.py [--checks|--windows|--engine=NAME] ENVIRONMENT LIBRARY
+                    [--gtest_output=xml:FILE] [pytest arguments]
 
 With --checks it runs only the tests that are marked as checks: linters, the wheel and pictures,
 whose packages are three times as large as those of all other tests. Without it, it runs the others.
 With --windows, LIBRARY is a DLL, and the tests run in Wine, with a Python that windows.py installs.
+With --engine, it runs those tests of ../engines/NAME that do without the engine.
 meson asks for the results of single cases by --gtest_output.
 """
 
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -40,24 +42,27 @@ def create(environment, packages):
 
 def install(environment, requirements, create):
     """Calls create() once for each list of requirements; a mark file records which list is
-    installed."""
+    installed. Others that need the same environment wait."""
     lists = b"".join(file.read_bytes() for file in requirements)
     wanted = hashlib.sha256(lists + sys.version.encode()).hexdigest()
     mark = environment / "installed"
-    if mark.exists() and mark.read_text() == wanted:
-        return
-    if not create(environment, [word for file in requirements for word in ("-r", str(file))]):
-        sys.exit(
-            "the tests of the Python binding need packages of the Python package index: pip could "
-            "not install them (see above)"
-        )
-    mark.write_text(wanted)
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    with environment.with_name(f"{environment.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if mark.exists() and mark.read_text() == wanted:
+            return
+        if not create(environment, [word for file in requirements for word in ("-r", str(file))]):
+            sys.exit(
+                "the tests of the Python binding need packages of the Python package index: pip "
+                "could not install them (see above)"
+            )
+        mark.write_text(wanted)
 
 
 def main():
-    words, mode = sys.argv[1:], None
-    if words[0] in ("--checks", "--windows"):
-        mode = words.pop(0)
+    words, mode, engine = sys.argv[1:], None, ""
+    if words[0].startswith("--"):
+        mode, _, engine = words.pop(0).partition("=")
     environment, library = (pathlib.Path(word).resolve() for word in words[:2])
     path = windows.path if mode == "--windows" else str
     arguments = []
@@ -87,10 +92,14 @@ def main():
         # other.
         "OPENBLAS_NUM_THREADS": "1",
     }
+    folder = HERE
+    if mode == "--engine":
+        folder = HERE.parent / "engines" / engine
+        variables["PYTHONPATH"] = os.pathsep.join(map(str, (folder, HERE, HERE / "tests")))
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     marked = "checks" if mode == "--checks" else "not checks"
     command = [*python, "-m", "pytest", "-q", "-m", marked, "-o", cache, *arguments]
-    sys.exit(run(command, cwd=HERE, env=variables).returncode)
+    sys.exit(run(command, cwd=folder, env=variables).returncode)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ PARTS = {
     "Engines": [
         "bindings/engines/transformers",
         "bindings/engines/transformers/MODELS.md",
+        "bindings/engines/vllm",
     ],
     "Inside": [
         "src",

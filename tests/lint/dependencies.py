@@ -14,6 +14,7 @@ BINDINGS = {
         "bindings/python/pyproject.toml",
         "bindings/python/tests/requirements.txt",
         "bindings/engines/transformers/pyproject.toml",
+        "bindings/engines/vllm/pyproject.toml",
         "bindings/python/tests/requirements-checks.txt",
         "bench/peers",
         "bench/serve",

@@ -1,4 +1,4 @@
-"""The connector of pagedkv.vllm under a small engine that schedules as vLLM does: if a store loses
+"""The connector of pagedkv_vllm under a small engine that schedules as vLLM does: if a store loses
 blocks between look-up and read, no wrong blocks are stored.
 
 vLLM's classes are stand-ins. The keys of a token are one number that depends on all rows before it
@@ -44,7 +44,7 @@ class Base:
 @pytest.fixture
 def connector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module, imported on stand-ins."""
-    import pagedkv.vllm as package
+    import pagedkv_vllm as package
 
     def put(name: str, **values: Any) -> None:
         module = types.ModuleType(name)
@@ -72,7 +72,7 @@ def connector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     put("vllm.logger", init_logger=logging.getLogger)
     attention = Record(CPU_ATTN=Record(get_path=lambda: package.BACKEND))
     put("vllm.v1.attention.backends.registry", AttentionBackendEnum=attention)
-    name = "pagedkv.vllm.connector"
+    name = "pagedkv_vllm.connector"
     monkeypatch.delitem(sys.modules, name, raising=False)
     module: Any = importlib.import_module(name)
     monkeypatch.setattr(module, "model_digest", lambda *_: b"m" * 32)
@@ -382,7 +382,7 @@ def test_plays_with_a_store_that_loses_blocks(connector: Any) -> None:
 
 
 def test_blocks_that_are_computed_again_are_right_again() -> None:
-    from pagedkv.vllm.lost_blocks import Computed, LostBlocks
+    from pagedkv_vllm.lost_blocks import Computed, LostBlocks
 
     lost = LostBlocks(BLOCK)
     lost.add(1)

@@ -1,5 +1,5 @@
 """vLLM on pagedkv gives the tokens of transformers' generate(), and prefixes survive a restart.
-Needs vllm (tests/vllm-setup).
+Needs vllm (bindings/engines/vllm/setup).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def engine(
 def with_store(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
     return {
         "kv_connector": "PagedKVConnector",
-        "kv_connector_module_path": "pagedkv.vllm.connector",
+        "kv_connector_module_path": "pagedkv_vllm.connector",
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"directory": str(folder), **more},
     }
@@ -171,9 +171,8 @@ def test_prefixes_survive_a_restart(tmp_path: pathlib.Path) -> None:
 
 def name_of(folder: pathlib.Path, fingerprint: str = "", **options: Any) -> bytes:
     """The seed of the connector's block names."""
+    from pagedkv_vllm.connector import model_digest
     from vllm.engine.arg_utils import EngineArgs
-
-    from pagedkv.vllm.connector import model_digest
 
     arguments = {"dtype": "float32", "skip_tokenizer_init": True, "enforce_eager": True, **options}
     config = EngineArgs(model=str(folder), **arguments).create_engine_config()

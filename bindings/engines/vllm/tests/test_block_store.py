@@ -1,14 +1,15 @@
-"""The store of pagedkv.vllm, without vLLM."""
+"""The store of the connector, without vLLM."""
 
 from __future__ import annotations
 
 import pathlib
 
 import numpy as np
-
+import pagedkv_vllm
+from helpers import owners, refuses_copies
 from pagedkv import DirectoryStore
-from pagedkv.vllm.block_store import BlockStore, Bytes, block_names, block_of
 from pagedkv.weights import digest
+from pagedkv_vllm.block_store import BlockStore, Bytes, block_names, block_of
 
 SIZE = 5000
 
@@ -69,3 +70,10 @@ def test_names_stand_for_all_tokens_before_them(tmp_path: pathlib.Path) -> None:
     assert both == block_names(root, tokens, 16, 2, [])
     assert len({*both, *block_names(root, [7, *tokens[1:]], 16, 2, [])}) == 4
     assert len({*both, *block_names(digest([b"other"]), tokens, 16, 2, [])}) == 4
+
+
+def test_no_owner_is_copied() -> None:
+    found = {kind.__name__: kind for kind in owners(pagedkv_vllm)}
+    assert "BlockStore" in found
+    for kind in found.values():
+        refuses_copies(object.__new__(kind))

@@ -13,13 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from .._arrays import address
-from .._handle import Uncopied
-from .._python_store import CLOSE, Store
-from ..generated import raw as _raw
-from ..store import DirectoryStore, RedisStore
-from ..weights import digest
+from pagedkv import DirectoryStore, RedisStore, Store
+from pagedkv.support import Uncopied, address, close_store, open_store, raw
+from pagedkv.weights import digest
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,7 +23,7 @@ CHECK = 32  # bytes in front of a block: a hash of its name and its contents
 MAX_CALL_BYTES = 64 << 20  # of one call of a store
 
 _CALL = ctypes.CFUNCTYPE(
-    ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_raw.StoreItem)
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(raw.StoreItem)
 )
 
 
@@ -44,14 +40,14 @@ class BlockStore(Uncopied):
     def __init__(self, store: DirectoryStore | RedisStore | Store, size: int) -> None:
         self.size = size
         self.stats: collections.Counter[str] = collections.Counter()
-        table = store._open()
-        self._table: _raw.Store | None = table
+        table = open_store(store)
+        self._table: raw.Store | None = table
         self._put, self._get = _CALL(table.put), _CALL(table.get)
         self._probe, self._drop = _CALL(table.probe), _CALL(table.drop)
 
     def close(self) -> None:
         if self._table is not None:
-            CLOSE(self._table.close)(self._table.user)
+            close_store(self._table)
         self._table = None
 
     def new_block(self) -> Bytes:
@@ -144,7 +140,7 @@ def _check(name: bytes, block: Bytes) -> Bytes:
 
 
 def _items(names: Sequence[bytes], blocks: Sequence[Bytes] | None = None) -> Any:
-    items = (_raw.StoreItem * len(names))()
+    items = (raw.StoreItem * len(names))()
     for item, name in zip(items, names, strict=True):
         ctypes.memmove(item.name, name, 32)
     for item, block in zip(items, blocks or (), strict=False):

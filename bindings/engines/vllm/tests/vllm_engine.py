@@ -9,11 +9,11 @@ import json
 import sys
 from typing import Any
 
-import pagedkv.vllm
+import pagedkv_vllm
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    pagedkv.vllm.install()
+    pagedkv_vllm.install()
     import msgspec
     from vllm import LLM, SamplingParams
     from vllm.v1.kv_hints import KvHintsEnvelope

@@ -9,6 +9,9 @@ import dataclasses
 from typing import Any, ClassVar
 
 import torch
+from pagedkv import Dtype, Layout
+from pagedkv.support import library, plan_view, raw, sized
+from pagedkv.torch import ROWS, torch_compute
 from vllm.logger import init_logger
 from vllm.v1.attention.backend import (
     AttentionBackend,
@@ -19,13 +22,6 @@ from vllm.v1.attention.backend import (
     MultipleOf,
 )
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVQuantMode
-
-from .._handle import sized
-from .._library import library
-from .._torch_threads import ROWS, torch_compute
-from ..generated import raw as _raw
-from ..generated.raw import Dtype, Layout
-from ..kv import plan_view
 
 logger = init_logger("vllm.pagedkv")
 
@@ -190,16 +186,16 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         self.writes = kv_sharing_target_layer_name is None
         self.sinks = sinks
         self._slopes = (ctypes.c_float * num_heads)(*alibi_slopes) if alibi_slopes else None
-        self._view = _raw.KVView()
+        self._view = raw.KVView()
         self._cache: int | None = None  # where the memory of the view is
         self._params = self._new_params(logits_soft_cap or 0.0)
-        self._sequences = sized(_raw.KVSequences, num_heads)
-        self._tensors = [_raw.Tensor() for _ in range(4)]
+        self._sequences = sized(raw.KVSequences, num_heads)
+        self._tensors = [raw.Tensor() for _ in range(4)]
         self._write, self._attend = library().kv_write_slots, library().kv_attend
         self._check = library().check
 
-    def _new_params(self, softcap: float) -> _raw.AttentionParams:
-        params = sized(_raw.AttentionParams, window=self.sliding_window or 0, softcap=softcap)
+    def _new_params(self, softcap: float) -> raw.AttentionParams:
+        params = sized(raw.AttentionParams, window=self.sliding_window or 0, softcap=softcap)
         if self._slopes is not None:
             params.alibi_slopes = ctypes.addressof(self._slopes)
         return params
@@ -274,7 +270,7 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         self._params.scale = self.scale * (layer._k_scale_float if self._scaled else 1.0)
 
 
-def _fill(tensor: _raw.Tensor, rows: torch.Tensor) -> None:
+def _fill(tensor: raw.Tensor, rows: torch.Tensor) -> None:
     """[tokens][heads][dim], possibly a part of a wider tensor."""
     if rows.stride(2) != 1:
         raise ValueError(f"dims of a head are {rows.stride(2)} elements apart, not side by side")
@@ -284,14 +280,14 @@ def _fill(tensor: _raw.Tensor, rows: torch.Tensor) -> None:
 
 def planned_view(
     blocks: int, tokens: int, kv_heads: int, dim: int, dtype: Dtype, memory: int | None = None
-) -> _raw.KVView:
+) -> raw.KVView:
     shape = {"block_size": tokens, "kv_heads": kv_heads, "key_dim": dim, "blocks": blocks}
-    view = sized(_raw.KVView, layout=Layout.PACKED, dtype=dtype, **shape)
+    view = sized(raw.KVView, layout=Layout.PACKED, dtype=dtype, **shape)
     plan_view(view, memory)
     return view
 
 
-def page_bytes(view: _raw.KVView) -> int:
+def page_bytes(view: raw.KVView) -> int:
     """The bytes of a block with all heads, K and V."""
     return int(view.k_block_stride) * unit(Dtype(view.dtype))
 

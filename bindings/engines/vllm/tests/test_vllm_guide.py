@@ -23,14 +23,14 @@ from typing import Any
 import pytest
 from helpers import free_port, output, run
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+ROOT = pathlib.Path(__file__).resolve().parents[4]
 PAGE = ROOT / "include/guide/vllm.md"
-CONTAINER = ROOT / "bindings/python/examples/Containerfile.vllm"
+CONTAINER = ROOT / "bindings/engines/vllm/Containerfile"
 HANG_LIMIT = 1500  # seconds; a first start compiles the model
 QUESTION = "Why is the sky blue?"
 
 needs_vllm = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (tests/vllm-setup)"
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (see ../setup)"
 )
 
 

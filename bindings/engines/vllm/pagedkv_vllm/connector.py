@@ -2,7 +2,7 @@
 prompt has the same prefix, also after a restart or in another process.
 
     --kv-transfer-config '{"kv_connector": "PagedKVConnector", "kv_role": "kv_both",
-      "kv_connector_module_path": "pagedkv.vllm.connector",
+      "kv_connector_module_path": "pagedkv_vllm.connector",
       "kv_connector_extra_config": {"directory": "/var/cache/kv"}}'
 
 The scheduler's part finds which blocks of a request to load and which to store; the worker's part
@@ -22,8 +22,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pagedkv
 import torch
 import vllm
+from pagedkv import DirectoryStore, HintAction, RedisStore
+from pagedkv.hints import NO_HINTS, read_request
+from pagedkv.support import Uncopied, counted
+from pagedkv.weights import contents_digest, digest, weights_files
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -32,13 +37,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.logger import init_logger
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
-from .._handle import Uncopied
-from .._repr import counted
-from ..generated.raw import VERSION, HintAction
-from ..hints import NO_HINTS, read_request
-from ..store import DirectoryStore, RedisStore
-from ..weights import contents_digest, digest, weights_files
-from . import BACKEND
+from . import BACKEND, __version__
 from .block_store import BlockStore, Bytes, block_names, block_of
 from .lost_blocks import Computed, LostBlocks
 
@@ -369,7 +368,8 @@ def model_digest(vllm_config: Any, kv_cache_config: Any, fingerprint: str = "") 
         )
     group, load = kv_cache_config.kv_cache_groups[0], vllm_config.load_config
     described = [
-        VERSION,
+        pagedkv.__version__,
+        __version__,
         vllm.__version__,
         fingerprint,
         group.kv_cache_spec,

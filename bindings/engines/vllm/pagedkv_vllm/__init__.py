@@ -11,7 +11,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 
-BACKEND = "pagedkv.vllm.backend.PagedKVBackend"
+__version__ = "0.1.0"
+
+BACKEND = "pagedkv_vllm.backend.PagedKVBackend"
 
 
 def register() -> None:
