@@ -30,7 +30,7 @@ BINDINGS = {
     "cargo": [
         "bindings/rust/pagedkv/Cargo.toml",
         "bindings/rust/pagedkv-sys/Cargo.toml",
-        "bindings/rust/engines/pagedkv-candle/Cargo.toml",
+        "bindings/engines/candle/Cargo.toml",
     ],
 }
 # bench/peers names some packages that torch needs, because it installs torch without its

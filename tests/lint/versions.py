@@ -11,9 +11,8 @@ PLACES = [
     ("bindings/rust/pagedkv-sys/Cargo.toml", r'^version = "([^"]+)"'),
     ("bindings/rust/pagedkv/Cargo.toml", r'^version = "([^"]+)"'),
     ("bindings/rust/pagedkv/Cargo.toml", r'^pagedkv-sys = \{ version = "=([^"]+)"'),
-    ("bindings/rust/engines/pagedkv-candle/Cargo.toml", r'^version = "([^"]+)"'),
-    ("bindings/rust/engines/pagedkv-candle/Cargo.toml", r'^pagedkv\S* = \{ version = "=([^"]+)"'),
-    ("bindings/rust/engines/Cargo.lock", r'^name = "pagedkv(?:-\w+)?"\nversion = "([^"]+)"'),
+    ("bindings/engines/candle/Cargo.toml", r'^pagedkv\S* = \{ version = "=([^"]+)"'),
+    ("bindings/engines/candle/Cargo.lock", r'^name = "pagedkv(?:-sys)?"\nversion = "([^"]+)"'),
     ("src/packaging/vcpkg/vcpkg.json", r'^  "version": "([^"]+)"'),
     ("bindings/rust/Cargo.lock", r'^name = "pagedkv(?:-sys)?"\nversion = "([^"]+)"'),
 ]
