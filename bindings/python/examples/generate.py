@@ -1,8 +1,8 @@
 """Generates text with a small Llama model for several sessions at once, with all keys, values and
 attention in libpagedkv.
 
-A session whose prompt has the same prefix as an earlier one reuses its blocks. If blocks run out,
-some sessions are suspended for a while. Neither changes a token.
+A session whose prompt has the same prefix as an earlier one reuses its blocks, which changes no
+token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class Text:
     limit: int
     prompt_length: int
     held: int = 0
-    suspended: bool = False
 
     @property
     def done(self) -> bool:
@@ -48,7 +47,6 @@ class Generator:
         self.model, self.chunk, self.running = model, chunk, running
         config = pagedkv.CacheConfig(**model.shape, blocks=blocks, prefix=pagedkv.PrefixConfig())
         self.cache = pagedkv.Cache(config)
-        self.suspensions = 0
 
     def add(self, prompt: list[int], max_tokens: int) -> Text:
         limit = min(len(prompt) + max_tokens, self.model.context)
@@ -58,43 +56,18 @@ class Generator:
         """Computes steps of the first unfinished texts until all are done. Decoding is greedy."""
         while running := [text for text in texts if not text.done][: self.running]:
             for text in running:
-                if text.held == 0 and not text.suspended:
+                if text.held == 0:
                     # The last token is not matched, because its output is needed.
                     text.held = text.session.match_prefix(text.tokens[:-1])
-            self.step([text for text in running if not text.suspended or self.resume(text)])
+            self.step(running)
             for text in texts:
                 if text.done:
                     text.session.close()
 
-    def resume(self, text: Text) -> bool:
-        try:
-            text.held = text.session.resume().length
-        except pagedkv.OutOfBlocksError:
-            return False
-        text.suspended = False
-        return True
-
-    def begin(self, texts: list[Text]) -> tuple[pagedkv.Batch, list[Text]]:
-        """Begins a step. If blocks are short, suspends the sessions that the library names; the
-        others continue.
-        """
-        while True:
-            sessions = [text.session for text in texts]
-            new = [min(len(text.tokens) - text.held, self.chunk) for text in texts]
-            try:
-                return self.cache.begin(sessions, new), texts
-            except (pagedkv.OutOfBlocksError, pagedkv.BatchTooLargeError):
-                victims = self.cache.choose_victims(sessions, new)
-                for text in [text for text in texts if text.session.handle in victims]:
-                    text.session.suspend()
-                    text.suspended, text.held = True, 0
-                    self.suspensions += 1
-                texts = [text for text in texts if not text.suspended]
-
     def step(self, texts: list[Text]) -> None:
-        batch, texts = self.begin(texts)
-        with batch:
-            parts = [text.tokens[text.held : text.held + self.chunk] for text in texts]
+        parts = [text.tokens[text.held : text.held + self.chunk] for text in texts]
+        lengths = [len(part) for part in parts]
+        with self.cache.begin([text.session for text in texts], lengths) as batch:
             tokens = [token for part in parts for token in part]
             pairs = zip(texts, parts, strict=True)
             positions = [text.held + i for text, part in pairs for i in range(len(part))]
@@ -106,7 +79,7 @@ class Generator:
 
             x = self.model.forward(tokens, positions, attend)
             batch.commit(tokens)
-        ends = np.cumsum([len(part) for part in parts]) - 1
+        ends = np.cumsum(lengths) - 1
         best = self.model.logits(x[ends]).argmax(axis=-1)
         for text, part, token in zip(texts, parts, best.tolist(), strict=True):
             text.held += len(part)
@@ -138,8 +111,7 @@ def main() -> None:
         for text in texts:
             print(f"{tokenizer.decode(text.tokens)}\n----")
         found = generator.cache.prefix_stats(all_salts=True).matched_tokens
-        suspensions = f"{generator.suspensions} times a session was suspended"
-        print(f"{found} tokens were found cached, {suspensions}")
+        print(f"{found} tokens were found cached")
     if options.tokens_out:
         lines = [" ".join(map(str, text.generated)) + "\n" for text in texts]
         options.tokens_out.write_text("".join(lines))
