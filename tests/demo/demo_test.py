@@ -134,6 +134,20 @@ def case_preemption():
     assert generate(*alone, "--blocks", "11")[0] == [expected_greedy_tokens()]
 
 
+def case_sizes():
+    """The scheduler ends with the same texts in a cache of any size, from the least to plenty."""
+    short, preemptions = ("--sessions", "6", "--max-tokens", "40"), 0
+    reference, _ = generate(*short)
+    least = int(re.search(r"need (\d+) blocks", refused(1, *short, "--blocks", "1"))[1])
+    for chunk, step in ((6, 7), (32, 2), (1000, 5)):
+        for blocks in range(least, 3 * least, step):
+            cut = ("--blocks", str(blocks), "--chunk", str(chunk))
+            sessions, figures = generate(*short, *cut)
+            assert sessions == reference, f"{cut}: other tokens"
+            preemptions += figures["preemptions"]
+    assert preemptions > 50, preemptions
+
+
 def case_prefix():
     """Texts are the same with and without the prefix index, and with hardly any memory for it."""
     reference, figures = generate("--no-prefix")
@@ -149,7 +163,7 @@ def case_prefix():
             sessions == reference
         ), f"{blocks} blocks: other tokens with the prefix index than without"
         sessions, figures = generate("--blocks", blocks, "--no-prefix")
-        assert figures["preemptions"] >= 5 and figures["matched_tokens"] == 0, figures
+        assert figures["preemptions"] >= 1 and figures["matched_tokens"] == 0, figures
         assert sessions == reference, f"{blocks} blocks, no index: other tokens"
 
 

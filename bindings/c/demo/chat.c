@@ -224,7 +224,7 @@ void chat_run(const options* o, const pkv_dl* lib, const llama2* model, const to
     blocks = o->blocks;
     c.context = blocks * o->block_size;
   }
-  engine_open(&c.engine, lib, model, o, blocks, 1, o->chunk);
+  engine_open(&c.engine, lib, model, o, blocks, 0, 1, o->chunk);
   c.sampler = sampler_new(o->temperature, o->top_p, o->seed, 0);
   c.tokens = new_array(c.context, sizeof *c.tokens);
   if (o->load == NULL || !load(&c))

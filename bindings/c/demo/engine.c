@@ -42,7 +42,7 @@ static pkv_store_config open_store(const engine* e, const options* o, pkv_store*
   };
 }
 
-static void create_cache(engine* e, const options* o, size_t blocks) {
+static void create_cache(engine* e, const options* o, size_t blocks, size_t watermark) {
   const pkv_layer_group model = {.struct_size = sizeof model,
                                  .layers = (uint32_t)e->model->layers,
                                  .query_heads = (uint32_t)e->model->query_heads,
@@ -53,6 +53,7 @@ static void create_cache(engine* e, const options* o, size_t blocks) {
                              .groups = &model,
                              .block_size = (uint32_t)o->block_size,
                              .blocks = blocks,
+                             .watermark_blocks = (uint32_t)watermark,
                              .threads = (uint32_t)o->threads,
                              .isa = engine_isa(e->lib, o->isa)};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
@@ -74,11 +75,11 @@ static void create_cache(engine* e, const options* o, size_t blocks) {
 }
 
 void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, size_t blocks,
-                 size_t max_steps, size_t max_rows) {
+                 size_t watermark, size_t max_steps, size_t max_rows) {
   memset(e, 0, sizeof *e);
   e->lib = lib;
   e->model = model;
-  create_cache(e, o, blocks);
+  create_cache(e, o, blocks, watermark);
   e->run = llama2_run_new(model, max_rows);
   e->max_steps = max_steps;
   e->max_rows = max_rows;

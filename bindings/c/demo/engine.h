@@ -40,10 +40,10 @@ typedef struct step {
   const float* logits; /* out: scores of the token after the last, until the next pass */
 } step;
 
-/* A cache of `blocks` blocks for passes of up to max_steps sessions and max_rows tokens. Ends the
- * program if the library refuses. */
+/* A cache of `blocks` blocks, of which `watermark` are only for running sessions, for passes of up
+ * to max_steps sessions and max_rows tokens. Ends the program if the library refuses. */
 void engine_open(engine* e, const pkv_dl* lib, const llama2* model, const options* o, size_t blocks,
-                 size_t max_steps, size_t max_rows);
+                 size_t watermark, size_t max_steps, size_t max_rows);
 void engine_close(engine* e);
 
 /* Runs one pass. False: the cache has too few free blocks, and nothing has changed. */

@@ -33,8 +33,9 @@ static run_result run(const options* o, const pkv_dl* lib, const llama2* model, 
   engine e;
   scheduler s;
   progress display;
-  engine_open(&e, lib, model, o, o->blocks != 0 ? o->blocks : scheduler_ample_blocks(p, o, context),
-              o->sessions + 1, o->sessions + o->chunk);
+  const size_t blocks = o->blocks != 0 ? o->blocks : scheduler_ample_blocks(p, o, context);
+  const size_t watermark = o->blocks != 0 ? scheduler_watermark(p, o, context, blocks) : 0;
+  engine_open(&e, lib, model, o, blocks, watermark, o->sessions, o->sessions + o->chunk);
   if (o->load != NULL) {
     const pkv_session saved = engine_load(&e, o->load);
     engine_check(&e, lib->session_close(saved),

@@ -48,13 +48,15 @@ static void paint(frame* f, const progress* p, const char* code) {
 }
 
 static const char* state_name(const sequence* q) {
-  if (q->state == SEQUENCE_WAITING) return q->preemptions > 0 ? "preempted" : "waiting";
+  if (q->state == SEQUENCE_WAITING) return "waiting";
+  if (q->state == SEQUENCE_PREEMPTED) return "preempted";
   if (q->state == SEQUENCE_DONE) return "done";
   return q->length - q->held > 1 ? "prefill" : "running";
 }
 
 static const char* state_colour(const sequence* q) {
-  if (q->state == SEQUENCE_WAITING) return q->preemptions > 0 ? "\x1b[31m" : "\x1b[2m";
+  if (q->state == SEQUENCE_WAITING) return "\x1b[2m";
+  if (q->state == SEQUENCE_PREEMPTED) return "\x1b[31m";
   if (q->state == SEQUENCE_DONE) return "\x1b[1m";
   return q->length - q->held > 1 ? "\x1b[33m" : "\x1b[32m";
 }

@@ -12,16 +12,21 @@ static size_t limit_of(const prompts* p, const options* o, size_t context, size_
   return wanted < context ? wanted : context;
 }
 
-/* A prefix shorter than a block would share nothing. */
-static size_t root_length(const prompts* p, const options* o) {
-  return p->common >= o->block_size ? p->common : 0;
-}
-
 size_t scheduler_ample_blocks(const prompts* p, const options* o, size_t context) {
-  size_t blocks = blocks_of(root_length(p, o), o->block_size);
+  size_t blocks = 0;
   for (size_t i = 0; i < p->count; i++)
     blocks += blocks_of(limit_of(p, o, context, i), o->block_size);
   return blocks;
+}
+
+size_t scheduler_watermark(const prompts* p, const options* o, size_t context, size_t blocks) {
+  size_t largest = 0;
+  for (size_t i = 0; i < p->count; i++) {
+    const size_t needed = blocks_of(limit_of(p, o, context, i), o->block_size);
+    if (needed > largest) largest = needed;
+  }
+  const size_t spare = blocks > largest ? blocks - largest : 0;
+  return spare < o->running ? spare : o->running;
 }
 
 /* ---- Setting up ---- */
@@ -54,15 +59,6 @@ static void check_fits(const scheduler* s, size_t index) {
         (size_t)s->engine->plan.blocks);
 }
 
-static void open_root(scheduler* s, const prompts* p, size_t length) {
-  if (length == 0 || blocks_of(length, s->engine->info.block_size) > s->engine->plan.blocks) return;
-  s->root.tokens = p->tokens[0];
-  s->root.length = length;
-  s->root.state = SEQUENCE_RUNNING;
-  engine_check(s->engine, s->engine->lib->session_open(s->engine->cache, NULL, &s->root.session),
-               "opening a session");
-}
-
 void scheduler_open(scheduler* s, engine* e, const prompts* p, const options* o, size_t context) {
   memset(s, 0, sizeof *s);
   s->engine = e;
@@ -71,32 +67,21 @@ void scheduler_open(scheduler* s, engine* e, const prompts* p, const options* o,
   s->chunk = o->chunk;
   s->context = context;
   s->sequences = new_array(s->count, sizeof *s->sequences);
-  s->steps = new_array(s->count + 1, sizeof *s->steps);
-  s->owners = new_array(s->count + 1, sizeof *s->owners);
+  s->steps = new_array(s->count, sizeof *s->steps);
+  s->owners = new_array(s->count, sizeof *s->owners);
+  s->victims = new_array(s->count, sizeof *s->victims);
   for (size_t i = 0; i < s->count; i++) {
     s->sequences[i] = sequence_new(p, o, context, i);
     check_fits(s, i);
+    engine_check(e, e->lib->session_open(e->cache, NULL, &s->sequences[i].session),
+                 "opening a session");
   }
-  open_root(s, p, root_length(p, o));
   s->start = seconds();
 }
 
-static void close_session(scheduler* s, sequence* q) {
-  engine_check(s->engine, s->engine->lib->session_close(q->session), "closing a session");
-  q->session = NULL;
-  q->held = 0;
-}
-
-static void close_root(scheduler* s) {
-  if (s->root.session != NULL) close_session(s, &s->root);
-  s->root.state = SEQUENCE_DONE;
-}
-
-static bool has_prefixes(const scheduler* s) { return s->engine->prefixes; }
-
 static pkv_prefix_stats prefix_stats(const scheduler* s) {
   pkv_prefix_stats stats = {.struct_size = sizeof stats};
-  if (has_prefixes(s))
+  if (s->engine->prefixes)
     engine_check(s->engine,
                  s->engine->lib->prefix_get_stats(s->engine->cache, NULL, PKV_ALL_SALTS, &stats),
                  "prefix stats");
@@ -108,92 +93,64 @@ void scheduler_close(scheduler* s) {
   free(s->sequences);
   free(s->steps);
   free(s->owners);
+  free(s->victims);
 }
 
 /* ---- Admission ---- */
 
-static bool root_is_filling(const scheduler* s) {
-  return s->root.session != NULL && s->root.held < s->root.length;
-}
-
-static pkv_cache_stats cache_stats(const scheduler* s) {
-  pkv_cache_stats stats = {.struct_size = sizeof stats};
-  engine_check(s->engine, s->engine->lib->cache_get_stats(s->engine->cache, &stats), "stats");
-  return stats;
-}
-
-/* Blocks that a session with `held` tokens in the cache still needs for all its known tokens and
- * one more. */
-static size_t blocks_missing(const scheduler* s, const sequence* q, size_t held) {
-  const size_t block_size = s->engine->info.block_size;
-  return blocks_of(q->length + 1, block_size) - blocks_of(held, block_size);
-}
-
-/* Whether the cache can admit a waiting session beside what the running ones still need for their
- * prompts. How much of the candidate's prompt is cached is not known yet: none is the safe guess.
- * */
-static bool has_room(const scheduler* s, const sequence* candidate) {
-  size_t needed = blocks_missing(s, candidate, 0);
-  for (const sequence* q = s->sequences; q < candidate; q++)
-    if (q->state == SEQUENCE_RUNNING) needed += blocks_missing(s, q, q->held);
-  const pkv_cache_stats stats = cache_stats(s);
-  return needed <= stats.free_blocks + stats.evictable_blocks;
-}
-
-/* Takes over what is cached of all its known tokens but the last, whose output it needs. */
-static void match_prefix(scheduler* s, sequence* q) {
+/* Whether a running sequence is computing blocks that this prompt begins with. */
+static bool begins_like_running(const scheduler* s, const sequence* q) {
   const engine* e = s->engine;
-  uint64_t matched;
-  engine_check(e, e->lib->session_match_prefix(q->session, q->length - 1, q->tokens, &matched),
-               "matching a prefix");
-  q->held = (size_t)matched;
-}
-
-static bool start_session(scheduler* s, sequence* q) {
-  const engine* e = s->engine;
-  if (has_prefixes(s) || s->root.session == NULL) {
-    engine_check(e, e->lib->session_open(e->cache, NULL, &q->session), "opening a session");
-    match_prefix(s, q);
-  } else {
-    const pkv_status status = e->lib->session_fork(s->root.session, &q->session);
-    if (status == PKV_OUT_OF_BLOCKS || status == PKV_TOO_LARGE) return false;
-    engine_check(e, status, "fork");
-    q->held = s->root.held;
+  uint64_t cached;
+  if (!e->prefixes) return false;
+  engine_check(e, e->lib->prefix_probe(e->cache, NULL, 0, q->length - 1, q->tokens, &cached),
+               "looking for a prefix");
+  for (const sequence* other = s->sequences; other < s->sequences + s->count; other++) {
+    size_t common = 0;
+    if (other->state != SEQUENCE_RUNNING) continue;
+    while (common < q->length - 1 && common < other->length &&
+           q->tokens[common] == other->tokens[common])
+      common++;
+    common -= common % e->info.block_size;
+    if (common > cached && common > other->held) return true;
   }
-  q->state = SEQUENCE_RUNNING;
-  return true;
+  return false;
 }
 
-/* Waiting sessions start in order of arrival. One that finds no room holds up those behind it, so
- * that none starves. */
+/* [admit] */
+/* Starts sequences in order of arrival, while there is room for what the next one has to compute.
+ * One that does not fit delays those behind it, so that a long prompt does not starve. One whose
+ * beginning is being computed waits for that, and others may pass it. */
 static void admit(scheduler* s) {
-  if (root_is_filling(s)) return;
-  if (has_prefixes(s))
-    close_root(s); /* its blocks stay cached for sessions with the same beginning */
+  const engine* e = s->engine;
   size_t running = 0;
-  for (size_t i = 0; i < s->count && running < s->running_limit; i++) {
-    sequence* q = &s->sequences[i];
-    if (q->state == SEQUENCE_WAITING) {
-      if (running > 0 && !has_room(s, q)) return;
-      if (!start_session(s, q)) {
-        if (running > 0) return;
-        close_root(s);
-        start_session(s, q);
-      }
+  for (size_t i = 0; i < s->count; i++) running += s->sequences[i].state == SEQUENCE_RUNNING;
+  for (sequence* q = s->sequences; q < s->sequences + s->count; q++) {
+    pkv_status status;
+    uint64_t held, total;
+    if (running == s->running_limit) return;
+    if (q->state == SEQUENCE_PREEMPTED) {
+      status = e->lib->session_resume(q->session, &held, &total);
+    } else if (q->state == SEQUENCE_WAITING && !begins_like_running(s, q)) {
+      /* Without its last token, whose output it needs. */
+      status = e->lib->session_admit(q->session, q->length - 1, q->tokens, q->length, &held);
+    } else {
+      continue;
     }
-    running += q->state == SEQUENCE_RUNNING;
+    if (status == PKV_OUT_OF_BLOCKS) return;
+    engine_check(e, status, "starting a session"); /* a server refuses what is PKV_TOO_LARGE */
+    q->state = SEQUENCE_RUNNING;
+    q->held = (size_t)held;
+    running++;
   }
 }
+/* [admit end] */
 
 /* ---- A pass ---- */
 
 static void add_step(scheduler* s, size_t at, sequence* q, size_t count) {
-  const step next = {q->session,
-                     q->tokens + q->held,
-                     count,
-                     q->held,
-                     q != &s->root && q->held + count == q->length,
-                     NULL};
+  const step next = {q->session, q->tokens + q->held,          count,
+                     q->held,    q->held + count == q->length, NULL};
   s->steps[at] = next;
   s->owners[at] = q;
 }
@@ -202,11 +159,6 @@ static void add_step(scheduler* s, size_t at, sequence* q, size_t count) {
  * come first served. */
 static size_t plan_pass(scheduler* s) {
   size_t count = 0, chunk = s->chunk;
-  if (root_is_filling(s)) {
-    const size_t pending = s->root.length - s->root.held;
-    add_step(s, count++, &s->root, pending < chunk ? pending : chunk);
-    return count;
-  }
   for (size_t i = 0; i < s->count; i++) {
     sequence* q = &s->sequences[i];
     if (q->state != SEQUENCE_RUNNING) continue;
@@ -222,34 +174,26 @@ static size_t plan_pass(scheduler* s) {
   return count;
 }
 
-static void preempt(scheduler* s, sequence* q) {
-  close_session(s, q);
-  q->state = SEQUENCE_WAITING;
-  q->preemptions++;
-  s->totals.preemptions++;
-}
-
-/* After the cache ran out of blocks: the newest session goes back to waiting. The oldest is never
- * preempted, so every run ends.
- */
-static void make_room(scheduler* s) {
-  sequence *oldest = NULL, *newest = NULL;
-  for (size_t i = 0; i < s->count; i++)
-    if (s->sequences[i].state == SEQUENCE_RUNNING) {
-      newest = &s->sequences[i];
-      if (oldest == NULL) oldest = newest;
-    }
-  if (newest != oldest) {
-    preempt(s, newest);
-  } else if (s->root.session != NULL) {
-    close_root(s);
-  } else {
-    const pkv_cache_stats stats = cache_stats(s);
-    die(EXIT_BAD_INPUT, "a session does not fit even alone: %s; %llu of %llu blocks are free",
-        s->engine->lib->last_error(), (unsigned long long)stats.free_blocks,
-        (unsigned long long)stats.blocks);
+/* [preempt] */
+/* Blocks are short for a pass over `count` sessions: suspends those that the library names. */
+static void preempt(scheduler* s, size_t count) {
+  engine* e = s->engine;
+  size_t n;
+  engine_check(e,
+               e->lib->batch_choose_victims(e->cache, count, e->sessions, e->new_tokens, s->count,
+                                            s->victims, &n),
+               "a session does not fit even alone");
+  for (size_t v = 0; v < n; v++) {
+    sequence* q = s->sequences;
+    while (q->session != s->victims[v]) q++;
+    engine_check(e, e->lib->session_suspend(q->session), "suspending a session");
+    q->state = SEQUENCE_PREEMPTED;
+    q->held = 0;
+    q->preemptions++;
+    s->totals.preemptions++;
   }
 }
+/* [preempt end] */
 
 bool sequence_continue(sequence* q, const float* logits, size_t vocabulary, double start) {
   const int32_t token = sampler_next(&q->sampler, logits, vocabulary);
@@ -259,8 +203,11 @@ bool sequence_continue(sequence* q, const float* logits, size_t vocabulary, doub
 }
 
 static void take_token(scheduler* s, sequence* q, const float* logits) {
-  if (sequence_continue(q, logits, s->engine->model->vocabulary, s->start)) return;
-  close_session(s, q);
+  const engine* e = s->engine;
+  if (sequence_continue(q, logits, e->model->vocabulary, s->start)) return;
+  engine_check(e, e->lib->session_close(q->session), "closing a session");
+  q->session = NULL;
+  q->held = 0;
   q->state = SEQUENCE_DONE;
 }
 
@@ -268,7 +215,8 @@ static void observe(scheduler* s) {
   const engine* e = s->engine;
   run_totals* t = &s->totals;
   pkv_pool_stats pool = {.struct_size = sizeof pool};
-  const pkv_cache_stats stats = cache_stats(s);
+  pkv_cache_stats stats = {.struct_size = sizeof stats};
+  engine_check(e, e->lib->cache_get_stats(e->cache, &stats), "stats");
   engine_check(e, e->lib->cache_get_pool_stats(e->cache, 0, &pool), "stats");
   /* Cached blocks that no session uses do not count: they can be evicted. */
   const pkv_prefix_stats prefix = prefix_stats(s);
@@ -303,9 +251,14 @@ static bool all_done(const scheduler* s) {
 bool scheduler_pass(scheduler* s) {
   const double start = seconds();
   size_t count, decoded = 0;
-  admit(s);
-  for (count = plan_pass(s); !engine_forward(s->engine, count, s->steps); count = plan_pass(s))
-    make_room(s);
+  /* [pass] */
+  admit(s); /* once, and never after a preemption */
+  for (;;) {
+    count = plan_pass(s);
+    if (engine_forward(s->engine, count, s->steps)) break;
+    preempt(s, count);
+  }
+  /* [pass end] */
   for (size_t i = 0; i < count; i++) s->owners[i]->held += s->steps[i].count;
   observe(s);
   for (size_t i = 0; i < count; i++) {
@@ -317,7 +270,5 @@ bool scheduler_pass(scheduler* s) {
   s->totals.decode_tokens += decoded;
   if (decoded > 0) s->totals.decode_seconds += end - start;
   s->totals.seconds = end - s->start;
-  if (!all_done(s)) return true;
-  close_root(s);
-  return false;
+  return !all_done(s);
 }

@@ -1,12 +1,11 @@
 /* Continuous batching: every forward pass takes the next tokens of all running sessions, prompt
  * chunks and decode steps mixed.
  *
- * A session's known tokens are its prompt and what was generated. Each pass computes some of the
- * tokens that its cache session lacks; after the last one, the next token is sampled and becomes
- * known. A preempted session loses its cache, not its tokens. It catches up like a long prompt,
- * starting from what the prefix index still has of it. The prefix that all prompts share is
- * prefilled once; then each session finds it in the index (or, without an index, is forked from
- * it).
+ * A sequence's known tokens are its prompt and what was generated. Each pass computes some of the
+ * tokens that its session lacks; after the last one, the next token is sampled and becomes known. A
+ * preempted session is suspended: it catches up like a long prompt, starting from what the prefix
+ * index still has of it. A prompt waits while another sequence computes blocks that it begins with,
+ * and then finds them in the index.
  */
 #ifndef PKV_GENERATE_SCHEDULER_H
 #define PKV_GENERATE_SCHEDULER_H
@@ -17,13 +16,18 @@
 #include "prompts.h"
 #include "sampler.h"
 
-typedef enum sequence_state { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_DONE } sequence_state;
+typedef enum sequence_state {
+  SEQUENCE_WAITING,
+  SEQUENCE_RUNNING,
+  SEQUENCE_PREEMPTED,
+  SEQUENCE_DONE
+} sequence_state;
 
 typedef struct sequence {
   sequence_state state;
   int32_t* tokens; /* [limit] known so far: `length` */
   size_t prompt_length, length, limit;
-  pkv_session session; /* NULL unless running */
+  pkv_session session; /* NULL when it is done */
   size_t held;         /* tokens the session holds */
   sampler sampler;
   double first_token; /* seconds from the start of the run to the first generated token */
@@ -51,20 +55,23 @@ typedef struct run_totals {
 
 typedef struct scheduler {
   engine* engine;
-  size_t
-      count; /* of sequences, in order of arrival: a running one never comes after a waiting one */
+  size_t count; /* of sequences, in order of arrival */
   sequence* sequences;
   size_t running_limit, chunk, context;
-  sequence root; /* what all prompts begin with, if that fills a block; without an index, it is
-                    kept for forks while the sessions run */
-  step* steps;   /* the pass in progress, and the sequences of its steps */
+  step* steps; /* the pass in progress, and the sequences of its steps */
   sequence** owners;
+  pkv_session* victims;
   double start;
   run_totals totals;
 } scheduler;
 
 /* The number of blocks with which no session ever waits. */
 size_t scheduler_ample_blocks(const prompts* p, const options* o, size_t context);
+/* The number of blocks, of these, that are only for running sessions: one for each, because a new
+ * prompt would otherwise take the last blocks and be preempted at once. The others hold any
+ * session.
+ */
+size_t scheduler_watermark(const prompts* p, const options* o, size_t context, size_t blocks);
 
 /* Ends the program if a session could not even run alone. */
 void scheduler_open(scheduler* s, engine* e, const prompts* p, const options* o, size_t context);
