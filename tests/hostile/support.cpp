@@ -30,7 +30,7 @@ bool sentence_tells(const std::string& sentence) {
   // Sentences without a number name the argument, the handle or what refused.
   for (const char* name :
        {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage", "session", "batch",
-        "cache", "scale", "blocks", "kv", "state", "block_io"})
+        "cache", "scale", "blocks", "kv", "state", "block_io", "kind"})
     if (sentence.find(name) != std::string::npos) return true;
   return false;
 }
