@@ -396,6 +396,10 @@ void write_own(Source& draw, pkv_kv_view& view, const pkv_kv_sequences& sequence
   documented(pkv_kv_write(nullptr, &view, &sequences, &k,
                           view.v == nullptr && draw.chance(90) ? nullptr : &v),
              {PKV_OUT_OF_MEMORY});
+  const pkv_tensor positions = draw_tensor(draw, f.out, rows, view.kv_heads, view.key_dim);
+  const pkv_status read = pkv_kv_read(nullptr, &view, &sequences, &positions, nullptr);
+  documented(read, {PKV_OUT_OF_MEMORY});
+  check_written(f.out, positions, rows, view.kv_heads, view.key_dim, read);
   int64_t slots[8];
   for (int64_t& slot : slots)
     slot = draw.chance(97) ? static_cast<int64_t>(draw.below(17)) - 1
@@ -440,8 +444,11 @@ void stateless(Source& draw) {
   const bool v_honest = honest(reach(view, view.v_block_stride, view.v_row_stride,
                                      view.v_head_stride, value_dtype, view.value_dim),
                                f.rows.size());
-  view.k = k_honest ? f.rows.data() : nullptr;
-  view.v = v_honest && draw.chance(90) ? f.rows.data() : nullptr;
+  // A view that would reach too far says how much memory there is.
+  view.k = f.rows.data();
+  if (!k_honest) view.k_bytes = f.rows.size();
+  view.v = draw.chance(90) ? f.rows.data() : nullptr;
+  if (!v_honest) view.v_bytes = f.rows.size();
   if (draw.chance(97)) view.latent = view.v == nullptr ? 1 : 0;
   uint32_t lengths[4], table[64];
   uint64_t kv_lengths[4], rows = 0;

@@ -189,7 +189,7 @@ func TestStatelessAttention(t *testing.T) {
 			cut.K = pagedkv.MemoryOf(make([]float32, attentionTokens*64-1))
 			refused(
 				t, pagedkv.Attend(cut, sequences, f32(q), f32(out), nil),
-				pagedkv.ErrInvalidArgument, "K reaches over 9472 bytes",
+				pagedkv.ErrOutOfRange, "kv.k: with these strides it reaches over 9472 bytes",
 			)
 			sequences.BlockTables = table[1:]
 			refused(

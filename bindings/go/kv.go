@@ -1,7 +1,6 @@
 package pagedkv
 
 import (
-	"math/bits"
 	"runtime"
 	"unsafe"
 
@@ -100,75 +99,14 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 	if r.ValueRotation != nil {
 		view.ValueRotation = Memory{unsafe.Pointer(r.ValueRotation), matrixBytes(view.ValueDim), c}
 	}
-	view.K = Memory{
-		data:  r.K,
-		bytes: view.extent(view.DType, view.KeyDim, r.KBlockStride, r.KRowStride, r.KHeadStride),
-		cache: c,
-	}
+	view.K = Memory{r.K, r.KBytes, c}
 	if r.V != nil {
-		view.V = Memory{
-			data: r.V,
-			bytes: view.extent(
-				view.ValueDType, view.ValueDim, r.VBlockStride, r.VRowStride, r.VHeadStride,
-			),
-			cache: c,
-		}
+		view.V = Memory{r.V, r.VBytes, c}
 	}
 	return view, nil
 }
 
 func matrixBytes(dim int) uint64 { return 4 * uint64(dim) * uint64(dim) }
-
-const tileTokens = 16
-
-// rowBytes returns the bytes of a row of dims in the plain layout, with its scales.
-func rowBytes(dtype DType, dims uint64) uint64 {
-	switch dtype {
-	case F32:
-		return 4 * dims
-	case F16, BF16:
-		return 2 * dims
-	case Int8:
-		return dims + 4
-	case Int4:
-		return dims/2 + 2*((dims+31)/32)
-	}
-	return dims
-}
-
-// tileBytes returns the bytes of a tile of 16 tokens in the packed layout.
-func tileBytes(dtype DType, dims uint64) uint64 {
-	return (tileTokens*rowBytes(dtype, dims) + 63) / 64 * 64
-}
-
-// extent returns how many bytes K or V span; the largest number on overflow.
-func (v *KVView) extent(dtype DType, dim int, blockStride, rowStride, headStride int64) uint64 {
-	rows, last, unit := uint64(v.BlockSize), rowBytes(dtype, uint64(dim)), rowBytes(dtype, 2)/2
-	if dtype == Int8 || dtype == Int4 {
-		unit = 1
-	}
-	if v.Layout == LayoutPacked {
-		rows, last = rows/tileTokens, tileBytes(dtype, uint64(dim))
-	}
-	sum := last
-	parts := [][2]uint64{
-		{v.Blocks, uint64(blockStride)},
-		{rows, uint64(rowStride)},
-		{uint64(v.KVHeads), uint64(headStride)},
-	}
-	for _, part := range parts {
-		if part[0] == 0 {
-			return 0
-		}
-		over, reach := bits.Mul64(part[0]-1, part[1])
-		overBytes, reachBytes := bits.Mul64(reach, unit)
-		var carry uint64
-		if sum, carry = bits.Add64(sum, reachBytes, 0); over|overBytes|carry != 0 {
-			return ^uint64(0)
-		}
-	}
-	return sum
-}
 
 // shape returns C's view without its memory.
 func (v *KVView) shape(n *numbers) *raw.KVView {
@@ -180,36 +118,16 @@ func (v *KVView) shape(n *numbers) *raw.KVView {
 	})
 }
 
-// place returns C's view after checking that the memory holds it.
+// place returns C's view.
 func (v *KVView) place(op string) (*raw.KVView, error) {
 	n := numbers{op: op}
 	out := v.shape(&n)
 	out.K, out.V = v.K.data, v.V.data
+	out.KBytes, out.VBytes = v.K.bytes, v.V.bytes
 	out.KBlockStride, out.KRowStride, out.KHeadStride = v.KBlockStride, v.KRowStride, v.KHeadStride
 	out.VBlockStride, out.VRowStride, out.VHeadStride = v.VBlockStride, v.VRowStride, v.VHeadStride
 	v.rotate(out, &n)
-	if n.err != nil {
-		return nil, n.err
-	}
-	valueDType := v.ValueDType
-	if valueDType == 0 {
-		valueDType = v.DType
-	}
-	needed := v.extent(v.DType, v.KeyDim, v.KBlockStride, v.KRowStride, v.KHeadStride)
-	if needed > v.K.bytes {
-		return nil, misuse(
-			op, ErrInvalidArgument, "K reaches over %d bytes with these strides, its memory has %d",
-			needed, v.K.bytes,
-		)
-	}
-	needed = v.extent(valueDType, v.ValueDim, v.VBlockStride, v.VRowStride, v.VHeadStride)
-	if v.V.data != nil && needed > v.V.bytes {
-		return nil, misuse(
-			op, ErrInvalidArgument, "V reaches over %d bytes with these strides, its memory has %d",
-			needed, v.V.bytes,
-		)
-	}
-	return out, nil
+	return out, n.err
 }
 
 // rotate sets the rotation of C's view.
@@ -303,8 +221,7 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	defer a.free()
 	out.KeyRotation = first(placed(a, v.KeyRotation.floats()))
 	out.ValueRotation = first(placed(a, v.ValueRotation.floats()))
-	// C computes only sizes here, and no address in Go's memory. The offset of V is its distance from
-	// an address that is never used.
+	// C computes only sizes here, and no address in Go's memory.
 	var bytes uint64
 	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, &bytes) })
 	out.KeyRotation, out.ValueRotation = nil, nil
@@ -336,17 +253,9 @@ func (v *KVView) Plan(memory []byte) (int, error) {
 	v.KBlockStride, v.KRowStride, v.KHeadStride = out.KBlockStride, out.KRowStride, out.KHeadStride
 	v.VBlockStride, v.VRowStride, v.VHeadStride = out.VBlockStride, out.VRowStride, out.VHeadStride
 	if memory != nil {
-		offset := tileBytes(v.DType, uint64(v.KeyDim))
-		if v.Layout == LayoutPlain {
-			unit := uint64(1)
-			if v.DType == F32 || v.DType == F16 || v.DType == BF16 {
-				unit = rowBytes(v.DType, 1)
-			}
-			offset = v.Blocks * uint64(v.KBlockStride) * unit
-		}
 		v.K, v.V = MemoryOf(memory[:bytes]), Memory{}
-		if !v.Latent {
-			v.V = MemoryOf(memory[offset:bytes])
+		if !v.Latent { // V ends where the memory does
+			v.V = MemoryOf(memory[bytes-out.VBytes : bytes])
 		}
 	}
 	return int(bytes), nil
@@ -358,26 +267,44 @@ func (v *KVView) Plan(memory []byte) (int, error) {
 func (c *Compute) Write(view KVView, sequences Sequences, k, v Tensor) error {
 	const op = "kv write"
 	return view.writing(op, func() error {
-		kv, err := view.place(op)
-		if err != nil {
-			return err
-		}
-		given, rows, err := sequences.place(op)
-		if err != nil {
-			return err
-		}
-		keys, err := k.checkBatch(op, "k", rows, view.KVHeads, view.KeyDim)
-		if err != nil {
-			return err
-		}
-		values, err := v.checkBatch(op, "v", rows, view.KVHeads, view.ValueDim)
-		if err != nil {
-			return err
-		}
-		return call(op, &view, func() raw.Status {
-			defer runtime.KeepAlive(c)
-			return raw.KVWrite(c.raw(), kv, given, keys, values)
-		})
+		return c.copyPositions(op, raw.KVWrite, view, sequences, k, v)
+	})
+}
+
+// Read copies K and V of the positions that Write writes to rows of k and v; either may be the zero
+// Tensor.
+func (c *Compute) Read(view KVView, sequences Sequences, k, v Tensor) error {
+	return view.reading(func() error {
+		return c.copyPositions("kv read", raw.KVRead, view, sequences, k, v)
+	})
+}
+
+func (c *Compute) copyPositions(
+	op string,
+	copyPositions func(
+		raw.Compute, *raw.KVView, *raw.KVSequences, *raw.Tensor, *raw.Tensor,
+	) raw.Status,
+	view KVView, sequences Sequences, k, v Tensor,
+) error {
+	kv, err := view.place(op)
+	if err != nil {
+		return err
+	}
+	given, rows, err := sequences.place(op)
+	if err != nil {
+		return err
+	}
+	keys, err := k.checkBatch(op, "k", rows, view.KVHeads, view.KeyDim)
+	if err != nil {
+		return err
+	}
+	values, err := v.checkBatch(op, "v", rows, view.KVHeads, view.ValueDim)
+	if err != nil {
+		return err
+	}
+	return call(op, &view, func() raw.Status {
+		defer runtime.KeepAlive(c)
+		return copyPositions(c.raw(), kv, given, keys, values)
 	})
 }
 
@@ -423,6 +350,11 @@ func (c *Compute) copySlots(
 // Write is Compute.Write on all CPUs.
 func Write(view KVView, sequences Sequences, k, v Tensor) error {
 	return (*Compute)(nil).Write(view, sequences, k, v)
+}
+
+// Read is Compute.Read on all CPUs.
+func Read(view KVView, sequences Sequences, k, v Tensor) error {
+	return (*Compute)(nil).Read(view, sequences, k, v)
 }
 
 // WriteSlots is Compute.WriteSlots on all CPUs.

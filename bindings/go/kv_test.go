@@ -208,6 +208,12 @@ func TestRotations(t *testing.T) {
 		given, to := f32(rows), f32(read)
 		must(t, pagedkv.WriteSlots(view, []int64{0, 5}, given, given))
 		must(t, pagedkv.ReadSlots(view, []int64{0, 5}, to, pagedkv.Tensor{}))
+		both := one
+		both.QueryLengths, both.KVLengths = []uint32{2}, []uint64{6}
+		both.QueryPositions = []int64{0, 5}
+		again := make([]float32, 32)
+		must(t, pagedkv.Read(view, both, f32(again), pagedkv.Tensor{}))
+		same(t, again, read...)
 		for i, want := range rows {
 			if math.Abs(float64(read[i]-want)) > 1e-6 {
 				t.Fatalf("element %d is %g, expected %g", i, read[i], want)

@@ -36,17 +36,23 @@ extern "C" {
  * With PLAIN and block_stride == block_size * row_stride, slot s begins at s * row_stride.
  */
 typedef struct pkv_kv_view {
-  uint32_t struct_size;   /**< Must be sizeof(pkv_kv_view). */
-  pkv_layout layout;      /**< How the bytes of a block are arranged. */
-  uint32_t block_size;    /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
-  uint32_t kv_heads;      /**< KV heads of the layer. */
-  uint32_t key_dim;       /**< Dims of K per head; a multiple of 16, 16 to 576. */
-  uint32_t value_dim;     /**< Dims of V per head, likewise. */
-  pkv_dtype dtype;        /**< Type of K. */
-  pkv_dtype value_dtype;  /**< Type of V; 0: dtype. */
-  uint64_t blocks;        /**< Number of blocks; block ids must be lower. */
-  void* k;                /**< Memory of K. Of calls with a view, only pkv_kv_write* write to it. */
-  void* v;                /**< Memory of V, as k; NULL with latent. */
+  uint32_t struct_size;  /**< Must be sizeof(pkv_kv_view). */
+  pkv_layout layout;     /**< How the bytes of a block are arranged. */
+  uint32_t block_size;   /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
+  uint32_t kv_heads;     /**< KV heads of the layer. */
+  uint32_t key_dim;      /**< Dims of K per head; a multiple of 16, 16 to 576. */
+  uint32_t value_dim;    /**< Dims of V per head, likewise. */
+  pkv_dtype dtype;       /**< Type of K. */
+  pkv_dtype value_dtype; /**< Type of V; 0: dtype. */
+  uint64_t blocks;       /**< Number of blocks; block ids must be lower. */
+  void* k;               /**< Memory of K. Only pkv_kv_write and pkv_kv_write_slots write to it. */
+  void* v;               /**< Memory of V, as k; NULL with latent. */
+  /**
+   * The bytes from k to the end of K. If it is set, a view that reaches further is refused. 0: not
+   * known.
+   */
+  uint64_t k_bytes;
+  uint64_t v_bytes;       /**< The bytes from v to the end of V, likewise. */
   int64_t k_block_stride; /**< K: from block to block. */
   int64_t k_row_stride;   /**< K: from token to token; PACKED: from tile to tile. */
   int64_t k_head_stride;  /**< K: from KV head to KV head. */
@@ -79,14 +85,12 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
 
 /**
  * Lays out K and V of one layer in one piece of the caller's memory, as a cache of the same layout
- * does: fills in the addresses and strides of a view and returns its size. Allocates and touches no
- * memory.
+ * does. Returns the size of that piece and completes a view. Allocates and touches no memory.
  *
  * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim
  *                        (0: key_dim), dtype, value_dtype, blocks, latent, rotation and its
  *                        matrices, and k to the memory for K and V, preferably aligned to 64 bytes.
- *                        The call sets the rest. With k NULL, it sets only v (to NULL), strides and
- *                        size.
+ *                        The call sets v, k_bytes, v_bytes and the strides. With k NULL, v is NULL.
  * @param[out]    bytes   The size of K and V together.
  *
  * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 1.0.
@@ -157,19 +161,20 @@ typedef struct pkv_kv_sequences {
   const uint32_t* block_tables;
   uint64_t block_table_stride; /**< Entries from one sequence's table to the next. */
   /**
-   * [count]: the first row of each sequence. In a padded batch it counts within the sequence's own
-   * rows, and the rows before it are padding; in other tensors, from the beginning of the tensor,
-   * like cu_seqlens. So the tensors of one call must all have the same form. NULL (default): 0 in a
-   * padded batch; otherwise each sequence follows the one before it.
+   * [count]: the first row of each sequence. In a padded batch it is an offset in the sequence's
+   * own rows, and the rows before it are padding. Otherwise it is an offset from the start of the
+   * tensor, as in cu_seqlens. All tensors of one call must have the same form. NULL (default): 0 in
+   * a padded batch; otherwise each sequence follows the one before it.
    */
   const uint32_t* first_rows;
   /**
    * [queries]: the position of each query, for the causal rule, windows and slopes. Set it for
-   * queries that are not the last positions of their sequence, as in cross-attention. With a mask
-   * of kind BITS or PARENTS, the queries are nevertheless the last tokens, and these are their
-   * positions as keys, too; in causal attention each must be at least kv_length - query_length - 1,
-   * the last position before the new tokens. NULL (default): the last positions, or with PARENTS
-   * those of the tree.
+   * queries that are not the last positions of their sequence, as in cross-attention. NULL
+   * (default): the last positions, or with a mask of kind PARENTS those of the tree.
+   *
+   * With a mask of kind BITS or PARENTS, the queries are the last tokens of the sequence in any
+   * case, and these positions are also those of their keys. In causal attention each must be at
+   * least kv_length - query_length - 1, the last position before the new tokens.
    */
   const int64_t* query_positions;
 } pkv_kv_sequences;
@@ -191,6 +196,22 @@ typedef struct pkv_kv_sequences {
 PKV_API pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
                                 const pkv_kv_sequences* sequences, const pkv_tensor* k,
                                 const pkv_tensor* v);
+
+/**
+ * Copies K and V from positions of sequences to rows, as pkv_kv_read_slots does from slots. Any
+ * thread.
+ *
+ * @param      compute    Threads and kernels. NULL: all CPUs.
+ * @param[in]  kv         The memory of K and V.
+ * @param[in]  sequences  The sequences. The positions are those of pkv_kv_write.
+ * @param[out] k          Keys, [queries][kv_heads][key_dim]. NULL: not copied.
+ * @param[out] v          Values, [queries][kv_heads][value_dim]. NULL: not copied.
+ *
+ * Statuses: as pkv_kv_write. Since 1.0.
+ */
+PKV_API pkv_status pkv_kv_read(pkv_compute compute, const pkv_kv_view* kv,
+                               const pkv_kv_sequences* sequences, const pkv_tensor* k,
+                               const pkv_tensor* v);
 
 #ifdef __cplusplus
 }

@@ -1154,6 +1154,14 @@ inline void kv_write(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_se
   check(pkv_kv_write(compute, &kv, &sequences, k.get(), v.get()));
 }
 
+/** Copies the last positions of sequences, or their query_positions, to rows. */
+inline void kv_read(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
+                    const Tensor& k, const Tensor& v) {
+  detail::has_rows("k", k, detail::reach(sequences), kv.kv_heads, kv.key_dim);
+  detail::has_rows("v", v, detail::reach(sequences), kv.kv_heads, kv.value_dim);
+  check(pkv_kv_read(compute, &kv, &sequences, k.get(), v.get()));
+}
+
 /** Writes rows to slots. */
 inline void kv_write_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const int64_t> slots,
                            const ConstTensor& k, const ConstTensor& v) {

@@ -42,6 +42,16 @@ pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
   });
 }
 
+pkv_status pkv_kv_read(pkv_compute compute, const pkv_kv_view* kv,
+                       const pkv_kv_sequences* sequences, const pkv_tensor* k,
+                       const pkv_tensor* v) {
+  return guarded([&] {
+    const ComputeLease lease(compute);
+    rows::read_sequences(lease->workers(), lease->kernels(), read_struct(kv, "kv"),
+                         read_struct(sequences, "sequences"), k, v);
+  });
+}
+
 pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
                              const int64_t* slots, const pkv_tensor* k, const pkv_tensor* v) {
   return guarded([&] {

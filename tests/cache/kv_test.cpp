@@ -74,6 +74,12 @@ void play(const Model& model, pkv_layout layout, pkv_isa isa) {
     CHECK(pkv_kv_attend(compute, &memory.view, &sequences, nullptr, &queries, &outputs));
     EXPECT_TRUE(out == again) << "other bits than the cache's";
   }
+  for (size_t s = 0; s < 3; s++) host.rows[s] = static_cast<uint32_t>(lengths[s]);
+  KeysValues all = rows_of(model, host.total_rows());
+  const pkv_kv_sequences sequences = host.get();
+  const pkv_tensor all_k = all.k.tensor(), all_v = all.v.tensor();
+  CHECK(pkv_kv_read(compute, &memory.view, &sequences, &all_k, &all_v));
+  size_t first = 0;
   for (size_t s = 0; s < 3; s++) {
     std::vector<int64_t> slots;
     for (uint64_t p = 0; p < lengths[s]; p++) slots.push_back(host.slot(s, p));
@@ -81,6 +87,10 @@ void play(const Model& model, pkv_layout layout, pkv_isa isa) {
     const pkv_tensor k = read.k.tensor(), v = read.v.tensor();
     CHECK(pkv_kv_read_slots(compute, &memory.view, slots.size(), slots.data(), &k, &v));
     EXPECT_TRUE(read == materialize(sessions[s], 0, model, 0, lengths[s])) << "sequence " << s;
+    EXPECT_TRUE(read.k == all.k.slice(first, lengths[s]) &&
+                read.v == all.v.slice(first, lengths[s]))
+        << "sequence " << s;
+    first += lengths[s];
   }
 }
 
@@ -139,6 +149,50 @@ TEST_P(Kv, SlotsInAnyOrderWithPadding) {
   EXPECT_TRUE(before == kept);
 }
 
+// Rows of sequences are those of their slots, whatever positions they have and wherever they are in
+// a padded batch.
+TEST_P(Kv, ReadsPositionsAsSlots) {
+  Random random(7);
+  HostMemory memory(model(), GetParam().layout, 16, 8);
+  KeysValues rows = random_rows(model(), 128, random);
+  const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
+  std::vector<int64_t> slots(128);
+  std::iota(slots.begin(), slots.end(), 0);
+  CHECK(pkv_kv_write_slots(nullptr, &memory.view, 128, slots.data(), &k, &v));
+  const HostSequences host(memory, 6, {5, 0, 3}, {40, 7, 33}, random);
+  const int64_t positions[] = {39, 0, 17, 17, 2, 31, 32, 5};
+  const uint32_t first_rows[] = {1, 0, 4};
+  for (const bool positioned : {false, true})
+    for (const bool padded : {false, true}) {
+      pkv_kv_sequences sequences = host.get();
+      if (positioned) sequences.query_positions = positions;
+      if (padded) sequences.first_rows = first_rows;
+      KeysValues found = random_rows(model(), 3 * 8, random);
+      const KeysValues before = found;
+      pkv_tensor to_k = found.k.tensor(), to_v = found.v.tensor();
+      if (padded) {
+        to_k.batch_stride = 8 * to_k.row_stride;
+        to_v.batch_stride = 8 * to_v.row_stride;
+      }
+      CHECK(pkv_kv_read(nullptr, &memory.view, &sequences, &to_k, &to_v));
+      KeysValues wanted = before;
+      for (size_t s = 0, row = 0; s < 3; s++)
+        for (uint32_t i = 0; i < host.rows[s]; i++, row++) {
+          const uint64_t position = positioned ? static_cast<uint64_t>(positions[row])
+                                               : host.kv_lengths[s] - host.rows[s] + i;
+          const int64_t slot = host.slot(s, position);
+          KeysValues one = rows_of(model(), 1);
+          const pkv_tensor one_k = one.k.tensor(), one_v = one.v.tensor();
+          CHECK(pkv_kv_read_slots(nullptr, &memory.view, 1, &slot, &one_k, &one_v));
+          const size_t at = padded ? 8 * s + first_rows[s] + i : row;
+          wanted.k.copy(at, one.k, 0, 1);
+          wanted.v.copy(at, one.v, 0, 1);
+        }
+      EXPECT_TRUE(wanted == found) << positioned << padded;
+      CHECK(pkv_kv_read(nullptr, &memory.view, &sequences, nullptr, nullptr));
+    }
+}
+
 // By any number of threads, a prompt is written the same.
 TEST_P(Kv, ManyRowsByManyThreads) {
   Random random(6);
@@ -181,6 +235,16 @@ TEST(KvPlan, IsThatOfACache) {
       EXPECT_EQ(of_cache.v_head_stride, memory.view.v_head_stride);
       EXPECT_EQ(static_cast<char*>(of_cache.v) - static_cast<char*>(of_cache.k),
                 static_cast<char*>(memory.view.v) - static_cast<char*>(memory.view.k));
+      EXPECT_EQ(of_cache.k_bytes, memory.view.k_bytes);
+      EXPECT_EQ(of_cache.v_bytes, memory.view.v_bytes);
+      // V ends where the memory ends, and K where it does without V.
+      const unsigned char* const end = memory.bytes.data() + memory.bytes.size();
+      EXPECT_EQ(end, static_cast<unsigned char*>(memory.view.v) + memory.view.v_bytes);
+      Model latent{1, 4, 2, 64, 32, dtype};
+      latent.latent = 1;
+      const HostMemory keys(latent, layout, 16, 10);
+      EXPECT_EQ(keys.bytes.size(), keys.view.k_bytes);
+      EXPECT_EQ(0u, keys.view.v_bytes);
     }
   EXPECT_EQ(3u * 7 * 2 * 16 * 4 * 2,
             HostMemory({1, 2, 2, 16}, PKV_LAYOUT_PLAIN, 7, 3).bytes.size());
@@ -214,6 +278,37 @@ TEST(KvWrite, MemoryOfOtherEngines) {
                   memory.get(static_cast<size_t>(slots[i]), 1, d));
     EXPECT_TRUE(memory.gaps_untouched());
   }
+}
+
+// A view that says how much memory it has reaches no further, by a block, a token or a head.
+TEST_P(Kv, ReachNoFurtherThanTheirMemory) {
+  HostMemory memory(model(), GetParam().layout, 32, 4);
+  KeysValues rows = rows_of(model(), 1);
+  const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor();
+  const int64_t slot = 0;
+  const auto read = [&](const pkv_kv_view& view) {
+    return pkv_kv_read_slots(nullptr, &view, 1, &slot, &k, &v);
+  };
+  CHECK(read(memory.view));
+  for (int64_t pkv_kv_view::* stride :
+       {&pkv_kv_view::k_block_stride, &pkv_kv_view::k_row_stride, &pkv_kv_view::k_head_stride,
+        &pkv_kv_view::v_block_stride, &pkv_kv_view::v_row_stride, &pkv_kv_view::v_head_stride}) {
+    pkv_kv_view view = memory.view;
+    view.*stride += 1;
+    REFUSED(PKV_OUT_OF_RANGE, read(view));
+  }
+  pkv_kv_view view = memory.view;
+  view.blocks++;
+  REFUSED(PKV_OUT_OF_RANGE, read(view));
+  view = memory.view;
+  view.k_bytes--;
+  REFUSED(PKV_OUT_OF_RANGE, read(view));
+  EXPECT_EQ("kv.k: with these strides it reaches over " + std::to_string(memory.view.k_bytes) +
+                " bytes; kv.k_bytes is " + std::to_string(view.k_bytes),
+            pkv_last_error());
+  view = memory.view;
+  view.k_bytes = view.v_bytes = 0;
+  CHECK(read(view));
 }
 
 // An error says which names an enum has, and by which name the caller's value goes.

@@ -178,27 +178,21 @@ void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& 
                   const pkv_attention_params& params) {
   const pkv_tensor k = all.k.tensor(), v = all.v.tensor(), queries = q.tensor(),
                    outputs = out.tensor();
-  const pkv_kv_view view{sizeof view,
-                         PKV_LAYOUT_PLAIN,
-                         1,
-                         all.k.heads(),
-                         all.k.dim(),
-                         all.v.dim(),
-                         PKV_F32,
-                         PKV_F32,
-                         all.k.rows(),
-                         k.data,
-                         v.data,
-                         k.row_stride,
-                         k.row_stride,
-                         k.head_stride,
-                         v.row_stride,
-                         v.row_stride,
-                         v.head_stride,
-                         PKV_ROTATION_NONE,
-                         0,
-                         nullptr,
-                         nullptr};
+  const auto view = made<pkv_kv_view>({.layout = PKV_LAYOUT_PLAIN,
+                                       .block_size = 1,
+                                       .kv_heads = all.k.heads(),
+                                       .key_dim = all.k.dim(),
+                                       .value_dim = all.v.dim(),
+                                       .dtype = PKV_F32,
+                                       .blocks = all.k.rows(),
+                                       .k = k.data,
+                                       .v = v.data,
+                                       .k_block_stride = k.row_stride,
+                                       .k_row_stride = k.row_stride,
+                                       .k_head_stride = k.head_stride,
+                                       .v_block_stride = v.row_stride,
+                                       .v_row_stride = v.row_stride,
+                                       .v_head_stride = v.head_stride});
   const std::vector<uint32_t> ones(q.rows(), 1);
   const std::vector<uint64_t> lengths(q.rows(), end - first);
   std::vector<uint32_t> tables;

@@ -257,6 +257,7 @@ TEST(Cpp, RefusesListsThatAreTooShortForTheirRows) {
   sequences.query_lengths = lengths.data(), sequences.kv_lengths = kv_lengths.data();
   sequences.block_tables = blocks.data(), sequences.block_table_stride = 1;
   EXPECT_TRUE(refused([&] { pagedkv::kv_write(compute, view, sequences, short_kv, kv); }));
+  EXPECT_TRUE(refused([&] { pagedkv::kv_read(compute, view, sequences, kv, short_kv); }));
   EXPECT_TRUE(refused([&] { pagedkv::kv_attend(compute, view, sequences, shorter(q), out); }));
   EXPECT_TRUE(refused([&] { pagedkv::kv_attend(compute, view, sequences, q, short_out); }));
   pagedkv::kv_attend(compute, view, sequences, q, out);
@@ -710,6 +711,9 @@ TEST(Cpp, ComputesWithoutACache) {
   pagedkv::kv_attend(nullptr, kv, sequences, q, out);
   EXPECT_NEAR(out[0], 9.5, 1e-5);
   pagedkv::kv_write(compute, kv, sequences, k, v);
+  std::vector<float> last_k(KV_HEADS * DIM), last_v(last_k.size());
+  pagedkv::kv_read(compute, kv, sequences, last_k, last_v);
+  EXPECT_TRUE(std::equal(last_v.begin(), last_v.end(), v.begin()));
 
   std::vector<float> merged(out.size());
   const std::vector<pagedkv::ConstTensor> outs = {out, out};

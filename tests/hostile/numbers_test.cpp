@@ -68,6 +68,8 @@ const Exception anything[] = {
     {"pkv_hint_session", "hint.end", "a position"},
     {"pkv_hint_set_clock", "now_ms", "a time"},
     {"", "params.block_mass[0].queries", "a limit"},
+    {"", "kv.k_bytes", "a limit"},
+    {"", "kv.v_bytes", "a limit"},
     {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
     {"pkv_kv_attend", "kv.k_row_stride", "a block of the view is one tile"},
     {"pkv_kv_attend", "kv.v_row_stride", "a block of the view is one tile"},
@@ -125,10 +127,6 @@ const Exception bounded[] = {
     {"", "out.batch_stride", "as above", uint64_t{1} << 24},
     {"", "k.batch_stride", "as above", uint64_t{1} << 24},
     {"", "v.batch_stride", "as above", uint64_t{1} << 24},
-    {"pkv_kv_attend", "kv.k_block_stride", "the view is of a cache's own memory"},
-    {"pkv_kv_attend", "kv.v_block_stride", "as above"},
-    {"pkv_kv_attend", "kv.k_head_stride", "as above"},
-    {"pkv_kv_attend", "kv.v_head_stride", "as above"},
 };
 
 const Exception* find_in(std::span<const Exception> list, const Described& function,
@@ -233,6 +231,7 @@ std::vector<Variant> variants_of(const std::string& name) {
         changed(3, add<choose_lists, see_bits>), changed(3, add<weigh, see_tree>),
         changed(3, add_head_windows), changed(2, add_positions)}},
       {"pkv_kv_write", {changed(2, add_positions)}},
+      {"pkv_kv_read", {changed(2, add_positions)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",
        {changed<pkv_session_config>(1,

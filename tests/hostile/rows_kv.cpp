@@ -50,6 +50,13 @@ void add_view_cases(Function& row, size_t at, bool writes) {
   add(WITH(it.v_row_stride = dim), of_writes);
   add(WITH(it.v_block_stride = 0), of_writes);
   add(WITH(it.k_row_stride = -1), range);
+  const uint64_t bytes = blocks * block_size * kv_floats * sizeof(float);
+  add(WITH(it.k_bytes = it.v_bytes = bytes), fine);
+  add(WITH(it.k_bytes = bytes - 1), range);
+  add(WITH(it.v_bytes = bytes - 1), range);
+  add(WITH(it.k_bytes = bytes, it.blocks = blocks + 1), range);
+  add(WITH(it.v_bytes = bytes, it.v_block_stride++), range);
+  add(WITH(it.k_bytes = it.v_bytes = UINT64_MAX), fine);
   add(WITH(it.k_block_stride = INT64_MAX), overflow);
 }
 
@@ -71,8 +78,8 @@ Function slots_row(Function row, bool writes) {
   return row;
 }
 
-Function write_row() {
-  // Two sequences: rows 1 to 3 of the first and row 2 of the second are written.
+// Two sequences: three rows of the first and one of the second are copied.
+Function positions_row(Function row, bool writes) {
   const auto sequences = [](World& world) {
     return made<pkv_kv_sequences>(
         {.query_heads = query_heads,
@@ -82,10 +89,10 @@ Function write_row() {
          .block_tables = world.keep_list<uint32_t>({3, 1, 9, 9, 0, 9, 9, 9}),
          .block_table_stride = 4});
   };
-  Function row{ROW(pkv_kv_write),
-               {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
-                config_in<pkv_kv_sequences>(sequences), rows(4, kv_heads), rows(4, kv_heads)}};
-  add_view_cases(row, 1, true);
+  row.args.insert(row.args.begin(),
+                  {optional(handle(Handle::compute)), config_in<pkv_kv_view>(own_memory),
+                   config_in<pkv_kv_sequences>(sequences)});
+  add_view_cases(row, 1, writes);
   const auto in_list = [&](std::string name, std::function<void(World&, pkv_kv_sequences&)> change,
                            Wanted wanted) { row.add(name, within(2, std::move(change)), wanted); };
   in_list(WITH(it.block_tables = world.keep_list<uint32_t>({3, 4, 9, 9, 0, 9, 9, 9})), range);
@@ -123,7 +130,9 @@ std::vector<Function> kv_rows() {
   const Arg view = config_in<pkv_kv_view>(own_memory);
   const Arg compute = optional(handle(Handle::compute));
   const Arg slots = in<int64_t>({0, 17, PKV_NO_SLOT});
-  return {plan_row(), write_row(),
+  const Arg four = rows(4, kv_heads);
+  return {plan_row(), positions_row({ROW(pkv_kv_write), {four, four}}, true),
+          positions_row({ROW(pkv_kv_read), {optional(four), optional(four)}}, false),
           slots_row({ROW(pkv_kv_write_slots),
                      {compute, view, number(3), slots, rows(3, kv_heads), rows(3, kv_heads)}},
                     true),

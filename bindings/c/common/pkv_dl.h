@@ -25,7 +25,7 @@
   X(batch_write) X(batch_attend) X(batch_set_first_rows) X(batch_accept) X(batch_commit)          \
   X(batch_abort) X(batch_get_slot_mapping) X(batch_get_block_copies) X(batch_get_kv_indices)      \
   X(batch_get_states) X(batch_get_state_blocks) X(kv_attend) X(attention_merge) X(compute_create) \
-  X(compute_destroy) X(compute_get_info) X(openmp_runner) X(kv_view_plan) X(kv_write)             \
+  X(compute_destroy) X(compute_get_info) X(openmp_runner) X(kv_view_plan) X(kv_write) X(kv_read)  \
   X(kv_write_slots) X(kv_read_slots) X(snapshot_take) X(snapshot_fork) X(snapshot_close)          \
   X(cache_format_metrics) X(session_match_prefix) X(session_admit) X(prefix_get_stats)            \
   X(prefix_clear) X(prefix_probe) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks) X(hint_text)    \

@@ -75,7 +75,7 @@ from .generated.records import (
     SessionInfo,
     StoreStats,
 )
-from .kv import KVView, kv_read_slots, kv_write, kv_write_slots
+from .kv import KVView, kv_read, kv_read_slots, kv_write, kv_write_slots
 from .mooncake import MooncakeStore
 from .pool import Pool
 from .session import Resumed, Session, Snapshot
@@ -109,6 +109,6 @@ __all__ = [
     "Retention", "Rotation", "Rows", "Session", "SessionInfo", "SessionStates", "Snapshot",
     "StateBlocks", "Status", "Storage", "Store", "StoreConfig", "StoreStats", "SystemCallError",
     "TokenIds", "TreeMask", "attention_merge", "file_info", "isa_supported", "kv_attend",
-    "kv_read_slots", "kv_write", "kv_write_slots", "library", "library_version", "load",
+    "kv_read", "kv_read_slots", "kv_write", "kv_write_slots", "library", "library_version", "load",
     "prefix_hash_blocks", "save",
 ]  # fmt: skip

@@ -237,6 +237,26 @@ def kv_write(
         call(library().kv_write, *into, ctypes.byref(keys), reference(values))
 
 
+def kv_read(
+    kv: KVView,
+    query_lengths: Integers,
+    kv_lengths: Integers,
+    block_tables: IntegerRows,
+    *,
+    query_positions: Integers | None = None,
+    compute: Compute | None = None,
+) -> tuple[Floats, Floats]:
+    """Keys [rows][kv_heads][key_dim] and values [rows][kv_heads][value_dim] of the positions that
+    kv_write() stores, as float32.
+    """
+    sequences = Sequences(query_lengths, kv_lengths, block_tables, 1, None, query_positions)
+    k, v, tensors = _new_rows(kv.struct, sequences.rows.total)
+    with kv._reading():
+        source = handle_of(compute), ctypes.byref(kv.struct), ctypes.byref(sequences.struct)
+        call(library().kv_read, *source, *map(ctypes.byref, tensors))
+    return k, v
+
+
 def kv_write_slots(
     kv: KVView, slots: Integers, k: Rows, v: Rows | None = None, *, compute: Compute | None = None
 ) -> None:
@@ -258,13 +278,16 @@ def kv_read_slots(
     float32; zeros for NO_SLOT.
     """
     view, numbers = kv.struct, integers(slots, np.int64, "slots")
-    shapes = [(len(numbers), view.kv_heads, dim) for dim in (view.key_dim, view.value_dim)]
-    k, v = (np.zeros(shape, np.float32) for shape in shapes)
-    rows = [
-        ctypes.byref(tensor(array, *shape, "rows", out=True))
-        for array, shape in zip((k, v), shapes, strict=True)
-    ]
+    k, v, tensors = _new_rows(view, len(numbers))
     with kv._reading():
         source = handle_of(compute), ctypes.byref(view), len(numbers), address(numbers)
-        call(library().kv_read_slots, *source, *rows)
+        call(library().kv_read_slots, *source, *map(ctypes.byref, tensors))
     return k, v
+
+
+def _new_rows(view: _raw.KVView, count: int) -> tuple[Floats, Floats, list[_raw.Tensor]]:
+    """Rows of zeros for keys and values, and their tensors for C."""
+    shapes = [(count, view.kv_heads, dim) for dim in (view.key_dim, view.value_dim)]
+    k, v = (np.zeros(shape, np.float32) for shape in shapes)
+    pairs = zip((k, v), shapes, strict=True)
+    return k, v, [tensor(array, *shape, "rows", out=True) for array, shape in pairs]

@@ -132,7 +132,7 @@ def _view(
         raise misuse(f"k_cache {list(shapes[0])} and v_cache {list(shapes[1])} do not fit together")
     blocks, tokens, heads, _ = shapes[0]
     size = tokens * (_TILE if layout == Layout.PACKED else 1)
-    memory = *places, *strides[0][:3], *strides[1][:3]
+    memory = *places, 0, 0, *strides[0][:3], *strides[1][:3]
     return sized(_raw.KVView, layout, size, heads, *dims, key, value, blocks, *memory)
 
 

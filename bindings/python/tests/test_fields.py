@@ -365,6 +365,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     expected |= {"layout": pagedkv.Layout.PLAIN, "block_size": 16, "blocks": 4, "kv_heads": 3}
     expected |= {"key_dim": 16, "value_dim": 32, "k": k.ctypes.data, "v": v.ctypes.data}
     expected |= {"rotation": pagedkv.Rotation.NONE, "key_rotation": None, "value_rotation": None}
+    expected |= {"k_bytes": 0, "v_bytes": 0}
     for side in "kv":
         strides = {"head_stride": 32, "row_stride": 96, "block_stride": 1536}
         expected |= {f"{side}_{name}": stride for name, stride in strides.items()}

@@ -373,7 +373,7 @@ def moved(first_rows: Any) -> Any:
 
 
 def over_view(name: str, rows_of_each: tuple[int, int] = (200, 100)) -> Callable[[Any], Any]:
-    """kv_write() and kv_attend() with one list, over arrays that fit and arrays that do not."""
+    """kv_write(), kv_read() and kv_attend() with one list, over arrays that fit and others."""
 
     def call(numbers: Any) -> Any:
         total = sum(rows_of_each)
@@ -387,6 +387,8 @@ def over_view(name: str, rows_of_each: tuple[int, int] = (200, 100)) -> Callable
             k, v = room(38 * 16, 1), room(38 * 16, 1)
             view = pagedkv.KVView.of_arrays(k, v, 16)
             found.append(outcome(pagedkv.kv_write, view, rows(n, 1), rows(n, 1), **lists))
+            if name != "first_rows":
+                found.append(outcome(pagedkv.kv_read, view, **lists))
             given = {"query_heads": 2, "out": room(n, 2), **lists}
             found.append(outcome(pagedkv.kv_attend, view, rows(n, 2), **given))
             found.append(k.sum())
@@ -514,7 +516,8 @@ VIEW_LISTS: dict[str, Any] = {
     "block_tables": np.arange(38).reshape(2, 19).tolist(),
 }
 for name, numbers in VIEW_LISTS.items():
-    for function in ("kv_attend", "kv_write"):
+    functions = ("kv_attend", "kv_write", *(["kv_read"] if name != "first_rows" else []))
+    for function in functions:
         LISTS[f"{function}.{name}"] = over_view(name), numbers
 
 

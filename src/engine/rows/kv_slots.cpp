@@ -110,6 +110,35 @@ void copy_slots(Workers& workers, void (*kernel)(const kernels::CopyTask&),
   });
 }
 
+// Checks sequences that are copied. A window of 1 skips the ids of blocks before the first position
+// that is copied.
+Sequences check_positions(const pkv_kv_view& kv, const kernels::KvView& view,
+                          const pkv_kv_sequences& given) {
+  return Sequences(kv, view, given, 1, 0, false);
+}
+
+// Returns the rows of the queries of all sequences, with the slots of their positions.
+std::vector<SlotRow> rows_of(const Sequences& sequences, const pkv_kv_view& kv,
+                             const BatchTensor& keys, const BatchTensor& values) {
+  const BatchRows& batch = sequences.rows();
+  std::vector<SlotRow> rows;
+  rows.reserve(batch.rows());
+  for (const Sequence& one : sequences.list()) {
+    const uint64_t k_begin = keys.begin(batch, one), v_begin = values.begin(batch, one);
+    for (uint32_t i = 0; i < one.queries; i++) {
+      const uint64_t position = one.position(i);
+      if (position >= one.length)
+        fail(PKV_OUT_OF_RANGE, "query_positions: %llu in sequence %llu, which has %llu",
+             llu(position), llu(one.index), llu(one.length));
+      rows.push_back({uint64_t{one.kv.blocks[position / kv.block_size]} * kv.block_size +
+                          position % kv.block_size,
+                      k_begin + i * static_cast<uint64_t>(keys.view.row_stride),
+                      v_begin + i * static_cast<uint64_t>(values.view.row_stride)});
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 void write_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
@@ -127,26 +156,11 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
                      const pkv_kv_sequences& given, const pkv_tensor* k, const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
   check_rows_apart(kv);
-  // Block ids before the first written position are not checked: a window of 1 skips them.
-  const Sequences sequences(kv, view, given, 1, 0, false);
+  const Sequences sequences = check_positions(kv, view, given);
   const BatchRows& batch = sequences.rows();
   const BatchTensor keys = check_rows(k, batch, kv.kv_heads, kv.key_dim, "k");
   const BatchTensor values = check_values(v, batch, kv.kv_heads, kv.value_dim, kv.v == nullptr);
-  std::vector<SlotRow> rows;
-  rows.reserve(batch.rows());
-  for (const Sequence& one : sequences.list()) {
-    const uint64_t k_begin = keys.begin(batch, one), v_begin = values.begin(batch, one);
-    for (uint32_t i = 0; i < one.queries; i++) {
-      const uint64_t position = one.position(i);
-      if (position >= one.length)
-        fail(PKV_OUT_OF_RANGE, "query_positions: %llu in sequence %llu, which has %llu",
-             llu(position), llu(one.index), llu(one.length));
-      rows.push_back({uint64_t{one.kv.blocks[position / kv.block_size]} * kv.block_size +
-                          position % kv.block_size,
-                      k_begin + i * static_cast<uint64_t>(keys.view.row_stride),
-                      v_begin + i * static_cast<uint64_t>(values.view.row_stride)});
-    }
-  }
+  std::vector<SlotRow> rows = rows_of(sequences, kv, keys, values);
   copy_slots(workers, kernels.store, view, rows, keys.view, values.view);
 }
 
@@ -158,6 +172,17 @@ void read_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_vi
   if (v != nullptr) v_rows = check_rows(v, slots.size(), kv.kv_heads, kv.value_dim, "v");
   std::vector<SlotRow> rows = check_slots(kv, slots, k_rows, v_rows);
   copy_slots(workers, kernels.load, view, rows, k_rows, v_rows);
+}
+
+void read_sequences(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
+                    const pkv_kv_sequences& given, const pkv_tensor* k, const pkv_tensor* v) {
+  const kernels::KvView view = check_view(kv);
+  const Sequences sequences = check_positions(kv, view, given);
+  BatchTensor keys{}, values{};
+  if (k != nullptr) keys = check_rows(k, sequences.rows(), kv.kv_heads, kv.key_dim, "k");
+  if (v != nullptr) values = check_rows(v, sequences.rows(), kv.kv_heads, kv.value_dim, "v");
+  std::vector<SlotRow> rows = rows_of(sequences, kv, keys, values);
+  copy_slots(workers, kernels.load, view, rows, keys.view, values.view);
 }
 
 }  // namespace pkv::rows

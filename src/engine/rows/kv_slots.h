@@ -23,4 +23,9 @@ void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_
 void read_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
                 std::span<const int64_t> slots, const pkv_tensor* k, const pkv_tensor* v);
 
+// Copies the positions of each sequence, as write_sequences() takes them, to rows of k and v,
+// either of which may be NULL. Throws like write_slots().
+void read_sequences(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
+                    const pkv_kv_sequences& sequences, const pkv_tensor* k, const pkv_tensor* v);
+
 }  // namespace pkv::rows

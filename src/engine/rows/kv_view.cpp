@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/status.h"
@@ -22,29 +23,58 @@ void check_dim(uint32_t dim, const char* name) {
 
 namespace {
 
-// Checks the strides of K or V: none is negative, and the offset of the last byte does not
-// overflow.
-void check_strides(const pkv_kv_view& kv, int64_t block, int64_t row, int64_t head, pkv_dtype dtype,
-                   uint32_t dim, const char* name) {
-  if (block < 0 || row < 0 || head < 0)
-    fail(PKV_OUT_OF_RANGE, "%s: negative stride (block %lld, row %lld, head %lld)", name,
-         (long long)block, (long long)row, (long long)head);
+// K or V of a view.
+struct Side {
+  int64_t block, row, head;  // strides
+  pkv_dtype dtype;
+  uint32_t dim;
+  uint64_t bytes;  // 0: not known
+  const char* name;
+};
+
+Side key_side(const pkv_kv_view& kv) {
+  return {kv.k_block_stride, kv.k_row_stride, kv.k_head_stride, kv.dtype, kv.key_dim,
+          kv.k_bytes,        "kv.k"};
+}
+
+Side value_side(const pkv_kv_view& kv) {
+  return {kv.v_block_stride,
+          kv.v_row_stride,
+          kv.v_head_stride,
+          kv.value_dtype != 0 ? kv.value_dtype : kv.dtype,
+          kv.value_dim,
+          kv.v_bytes,
+          "kv.v"};
+}
+
+// Returns the bytes from the beginning of K or V to its end. Throws if a stride is negative, or the
+// offset of a byte overflows.
+uint64_t reach_of(const pkv_kv_view& kv, const Side& side) {
+  if (side.block < 0 || side.row < 0 || side.head < 0)
+    fail(PKV_OUT_OF_RANGE, "%s: negative stride (block %lld, row %lld, head %lld)", side.name,
+         (long long)side.block, (long long)side.row, (long long)side.head);
   // Every stride is converted to bytes, even if it is not used because there is only one block, row
   // or head. So each stride must fit by itself.
-  for (const int64_t stride : {block, row, head})
-    if (stride > INT64_MAX / kernels::stride_unit(dtype))
-      fail(PKV_OVERFLOW, "%s: a stride of %lld elements is beyond 2^63 bytes", name,
+  const unsigned unit = kernels::stride_unit(side.dtype);
+  for (const int64_t stride : {side.block, side.row, side.head})
+    if (stride > INT64_MAX / unit)
+      fail(PKV_OVERFLOW, "%s: a stride of %lld elements is beyond 2^63 bytes", side.name,
            (long long)stride);
   const bool packed = kv.layout == PKV_LAYOUT_PACKED;
   const uint64_t rows = packed ? kv.block_size / kernels::tile_tokens : kv.block_size;
-  uint64_t extent = (packed ? kernels::tile_bytes(dtype, dim) : kernels::row_bytes(dtype, dim)) /
-                    kernels::stride_unit(dtype);
-  extent =
-      checked_add(extent, checked_mul(kv.blocks - 1, static_cast<uint64_t>(block), name), name);
-  extent = checked_add(extent, checked_mul(rows - 1, static_cast<uint64_t>(row), name), name);
-  extent =
-      checked_add(extent, checked_mul(kv.kv_heads - 1, static_cast<uint64_t>(head), name), name);
-  checked_bytes(extent, kernels::stride_unit(dtype), name);
+  uint64_t reach = (packed ? kernels::tile_bytes : kernels::row_bytes)(side.dtype, side.dim) / unit;
+  for (const auto& [count, stride] : {std::pair{kv.blocks, side.block}, std::pair{rows, side.row},
+                                      std::pair{uint64_t{kv.kv_heads}, side.head}})
+    reach = checked_add(reach, checked_mul(count - 1, static_cast<uint64_t>(stride), side.name),
+                        side.name);
+  return checked_bytes(reach, unit, side.name);
+}
+
+void check_strides(const pkv_kv_view& kv, const Side& side) {
+  const uint64_t reach = reach_of(kv, side);
+  if (side.bytes != 0 && reach > side.bytes)
+    fail(PKV_OUT_OF_RANGE, "%s: with these strides it reaches over %llu bytes; %s_bytes is %llu",
+         side.name, llu(reach), side.name, llu(side.bytes));
 }
 
 // Checks the fields that describe the arrangement of K and V, except addresses and strides. Returns
@@ -108,11 +138,8 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
   if ((kv.v == nullptr) != (kv.latent != 0))
     fail(PKV_INVALID_ARGUMENT, "kv: v is %s, and latent is %u", kv.v == nullptr ? "NULL" : "set",
          kv.latent);
-  check_strides(kv, kv.k_block_stride, kv.k_row_stride, kv.k_head_stride, kv.dtype, kv.key_dim,
-                "kv.k");
-  if (kv.v != nullptr)
-    check_strides(kv, kv.v_block_stride, kv.v_row_stride, kv.v_head_stride, value_dtype,
-                  kv.value_dim, "kv.v");
+  check_strides(kv, key_side(kv));
+  if (kv.v != nullptr) check_strides(kv, value_side(kv));
 
   const int64_t key_unit = kernels::stride_unit(kv.dtype),
                 value_unit = kernels::stride_unit(value_dtype);
@@ -195,6 +222,8 @@ pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks) {
   out.v_row_stride = view.v.row_stride / value_unit;
   out.v_head_stride = view.v.head_stride / value_unit;
   out.latent = view.v.data == nullptr ? 1 : 0;
+  out.k_bytes = reach_of(out, key_side(out));
+  if (out.latent == 0) out.v_bytes = reach_of(out, value_side(out));
   // If only V has a matrix, K has no rotation.
   out.rotation = std::max(view.k.rotation.kind, view.v.rotation.kind);
   out.key_rotation = view.k.rotation.matrix;

@@ -260,6 +260,7 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
             )
         stride = kv_cache.stride(0) * kv_cache.element_size()
         view.k_block_stride = view.v_block_stride = stride // unit(dtype)
+        view.k_bytes = view.v_bytes = 0  # those of the plan were for blocks side by side
         self._view, self._cache = view, kv_cache.data_ptr()
         if self.sinks is not None:
             self._sink_logits = self.sinks.detach().to(torch.float32).contiguous()

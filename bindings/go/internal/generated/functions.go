@@ -26,7 +26,7 @@ var Names = [...]string{
 	"pkv_session_get_block_table", "pkv_session_read", "pkv_session_read_state",
 	"pkv_compute_create", "pkv_compute_destroy", "pkv_compute_get_info", "pkv_openmp_runner",
 	"pkv_cache_get_kv_view", "pkv_kv_view_plan", "pkv_kv_write_slots", "pkv_kv_read_slots",
-	"pkv_kv_write", "pkv_kv_attend", "pkv_attention_merge", "pkv_batch_begin",
+	"pkv_kv_write", "pkv_kv_read", "pkv_kv_attend", "pkv_attention_merge", "pkv_batch_begin",
 	"pkv_batch_choose_victims", "pkv_batch_set_first_rows", "pkv_batch_write", "pkv_batch_attend",
 	"pkv_batch_commit", "pkv_batch_accept", "pkv_batch_abort", "pkv_batch_get_slot_mapping",
 	"pkv_batch_get_block_copies", "pkv_batch_get_states", "pkv_batch_get_state_blocks",
@@ -169,164 +169,167 @@ func KVReadSlots(
 func KVWrite(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *Tensor) Status {
 	return Status(call(52, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
 }
+func KVRead(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *Tensor) Status {
+	return Status(call(53, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
+}
 func KVAttend(
 	compute Compute, kv *KVView, sequences *KVSequences, params *AttentionParams, q *Tensor,
 	out *Tensor,
 ) Status {
-	return Status(call(53, u(compute), u(p(kv)), u(p(sequences)), u(p(params)), u(p(q)),
+	return Status(call(54, u(compute), u(p(kv)), u(p(sequences)), u(p(params)), u(p(q)),
 		u(p(out))))
 }
 func AttentionMerge(
 	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
-	return Status(call(54, u(compute), u(count), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
+	return Status(call(55, u(compute), u(count), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
 		u(p(merged)), u(p(mergedLSE))))
 }
 func BatchBegin(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, out *Batch,
 ) Status {
-	return Status(call(55, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(p(out))))
+	return Status(call(56, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(p(out))))
 }
 func BatchChooseVictims(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
 	victims *Session, victimCount *uint64,
 ) Status {
-	return Status(call(56, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
+	return Status(call(57, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
 		u(p(victims)), u(p(victimCount))))
 }
 func BatchSetFirstRows(batch Batch, count uint64, firstRows *uint32) Status {
-	return Status(call(57, u(batch), u(count), u(p(firstRows))))
+	return Status(call(58, u(batch), u(count), u(p(firstRows))))
 }
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
-	return Status(call(58, u(batch), u(layer), u(p(k)), u(p(v))))
+	return Status(call(59, u(batch), u(layer), u(p(k)), u(p(v))))
 }
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 ) Status {
-	return Status(call(59, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out))))
+	return Status(call(60, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out))))
 }
 func BatchCommit(batch Batch, n uint64, tokens *int32) Status {
-	return Status(call(60, u(batch), u(n), u(p(tokens))))
+	return Status(call(61, u(batch), u(n), u(p(tokens))))
 }
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
-	return Status(call(61, u(batch), u(i), u(count), u(p(kept))))
+	return Status(call(62, u(batch), u(i), u(count), u(p(kept))))
 }
-func BatchAbort(batch Batch) Status { return Status(call(62, u(batch))) }
+func BatchAbort(batch Batch) Status { return Status(call(63, u(batch))) }
 func BatchGetSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
-	return Status(call(63, u(batch), u(group), u(capacity), u(p(slots)), u(p(count))))
+	return Status(call(64, u(batch), u(group), u(capacity), u(p(slots)), u(p(count))))
 }
 func BatchGetBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
-	return Status(call(64, u(batch), u(group), u(capacity), u(p(from)), u(p(to)), u(p(count))))
+	return Status(call(65, u(batch), u(group), u(capacity), u(p(from)), u(p(to)), u(p(count))))
 }
 func BatchGetStates(
 	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
 	count *uint64,
 ) Status {
-	return Status(call(65, u(batch), u(layer), u(before), u(capacity), u(after), u(p(count))))
+	return Status(call(66, u(batch), u(layer), u(before), u(capacity), u(after), u(p(count))))
 }
 func BatchGetStateBlocks(
 	batch Batch, group uint32, before *uint32, indptr *uint32, capacity uint64, tokens *uint32,
 	after *uint32, count *uint64,
 ) Status {
-	return Status(call(66, u(batch), u(group), u(p(before)), u(p(indptr)), u(capacity),
+	return Status(call(67, u(batch), u(group), u(p(before)), u(p(indptr)), u(capacity),
 		u(p(tokens)), u(p(after)), u(p(count))))
 }
 func BatchGetKVIndices(
 	batch Batch, group uint32, unit int32, indptr *uint32, capacity uint64, indices *uint32,
 	count *uint64, lastBlockLength *uint32,
 ) Status {
-	return Status(call(67, u(batch), u(group), u(unit), u(p(indptr)), u(capacity),
+	return Status(call(68, u(batch), u(group), u(unit), u(p(indptr)), u(capacity),
 		u(p(indices)), u(p(count)), u(p(lastBlockLength))))
 }
 func SnapshotTake(session Session, out *Snapshot) Status {
-	return Status(call(68, u(session), u(p(out))))
+	return Status(call(69, u(session), u(p(out))))
 }
 func SnapshotFork(snapshot Snapshot, out *Session) Status {
-	return Status(call(69, u(snapshot), u(p(out))))
+	return Status(call(70, u(snapshot), u(p(out))))
 }
-func SnapshotClose(snapshot Snapshot) Status { return Status(call(70, u(snapshot))) }
+func SnapshotClose(snapshot Snapshot) Status { return Status(call(71, u(snapshot))) }
 func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
-	return Status(call(71, u(session), u(n), u(p(tokens)), u(p(matched))))
+	return Status(call(72, u(session), u(n), u(p(tokens)), u(p(matched))))
 }
 func SessionAdmit(
 	session Session, n uint64, tokens *int32, totalTokens uint64, matched *uint64,
 ) Status {
-	return Status(call(72, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
+	return Status(call(73, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
 }
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
-	return Status(call(73, u(cache), u(salt), u(saltSize), u(p(out))))
+	return Status(call(74, u(cache), u(salt), u(saltSize), u(p(out))))
 }
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	return Status(call(74, u(cache), u(salt), u(saltSize)))
+	return Status(call(75, u(cache), u(salt), u(saltSize)))
 }
 func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
-	return Status(call(75, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(cached))))
+	return Status(call(76, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(cached))))
 }
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
-	return Status(call(76, u(cache), u(salt), u(saltSize), u(blocks)))
+	return Status(call(77, u(cache), u(salt), u(saltSize), u(blocks)))
 }
 func PrefixReadEvents(
 	cache Cache, next *uint64, n uint64, events *PrefixEvent, count *uint64, lost *uint64,
 ) Status {
-	return Status(call(77, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
+	return Status(call(78, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
 }
 func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
-	return Status(call(78, u(salt), u(saltSize), u(blockSize), u(n), u(p(tokens)),
+	return Status(call(79, u(salt), u(saltSize), u(blockSize), u(n), u(p(tokens)),
 		u(p(hashes))))
 }
 func HintText(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, hint *Hint,
 	result *HintResult,
 ) Status {
-	return Status(call(79, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(hint)),
+	return Status(call(80, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(hint)),
 		u(p(result))))
 }
 func HintSession(session Session, hint *Hint, result *HintResult) Status {
-	return Status(call(80, u(session), u(p(hint)), u(p(result))))
+	return Status(call(81, u(session), u(p(hint)), u(p(result))))
 }
-func HintSetClock(cache Cache, nowMs uint64) Status { return Status(call(81, u(cache), u(nowMs))) }
+func HintSetClock(cache Cache, nowMs uint64) Status { return Status(call(82, u(cache), u(nowMs))) }
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
-	return Status(call(82, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
+	return Status(call(83, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
 }
 func FileLoad(
 	cache Cache, config *FileConfig, from *Stream, capacity uint64, sessions *Session,
 	labels *uint64, count *uint64,
 ) Status {
-	return Status(call(83, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
+	return Status(call(84, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
 		u(p(labels)), u(p(count))))
 }
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
-	return Status(call(84, u(p(config)), u(p(from)), u(p(out))))
+	return Status(call(85, u(p(config)), u(p(from)), u(p(out))))
 }
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
 	cached *uint64, pending *uint64,
 ) Status {
-	return Status(call(85, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
+	return Status(call(86, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
 		u(p(cached)), u(p(pending))))
 }
 func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
-	return Status(call(86, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
+	return Status(call(87, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
 }
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
-	return Status(call(87, u(cache), u(timeoutMs), u(p(queued))))
+	return Status(call(88, u(cache), u(timeoutMs), u(p(queued))))
 }
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	return Status(call(88, u(cache), u(p(out))))
+	return Status(call(89, u(cache), u(p(out))))
 }
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
-	return Status(call(89, u(p(config)), u(p(out))))
+	return Status(call(90, u(p(config)), u(p(out))))
 }

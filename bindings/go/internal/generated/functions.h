@@ -12,7 +12,7 @@
   F(session_resume) F(session_set_priority) F(session_get_info) F(session_get_block_table) \
   F(session_read) F(session_read_state) F(compute_create) F(compute_destroy) F(compute_get_info) \
   F(openmp_runner) F(cache_get_kv_view) F(kv_view_plan) F(kv_write_slots) F(kv_read_slots) \
-  F(kv_write) F(kv_attend) F(attention_merge) F(batch_begin) F(batch_choose_victims) \
+  F(kv_write) F(kv_read) F(kv_attend) F(attention_merge) F(batch_begin) F(batch_choose_victims) \
   F(batch_set_first_rows) F(batch_write) F(batch_attend) F(batch_commit) F(batch_accept) \
   F(batch_abort) F(batch_get_slot_mapping) F(batch_get_block_copies) F(batch_get_states) \
   F(batch_get_state_blocks) F(batch_get_kv_indices) F(snapshot_take) F(snapshot_fork) \

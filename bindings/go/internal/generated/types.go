@@ -200,6 +200,7 @@ type KVView struct {
 	DType, ValueDType                                                            int32
 	Blocks                                                                       uint64
 	K, V                                                                         unsafe.Pointer
+	KBytes, VBytes                                                               uint64
 	KBlockStride, KRowStride, KHeadStride, VBlockStride, VRowStride, VHeadStride int64
 	Rotation                                                                     int32
 	Latent                                                                       uint32

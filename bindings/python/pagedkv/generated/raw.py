@@ -552,10 +552,10 @@ class ComputeInfo(ctypes.Structure):
 class KVView(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("layout", _int), ("block_size", _u32), ("kv_heads", _u32),
         ("key_dim", _u32), ("value_dim", _u32), ("dtype", _int), ("value_dtype", _int),
-        ("blocks", _u64), ("k", _p), ("v", _p), ("k_block_stride", _i64), ("k_row_stride", _i64),
-        ("k_head_stride", _i64), ("v_block_stride", _i64), ("v_row_stride", _i64),
-        ("v_head_stride", _i64), ("rotation", _int), ("latent", _u32), ("key_rotation", _p),
-        ("value_rotation", _p)]
+        ("blocks", _u64), ("k", _p), ("v", _p), ("k_bytes", _u64), ("v_bytes", _u64),
+        ("k_block_stride", _i64), ("k_row_stride", _i64), ("k_head_stride", _i64),
+        ("v_block_stride", _i64), ("v_row_stride", _i64), ("v_head_stride", _i64),
+        ("rotation", _int), ("latent", _u32), ("key_rotation", _p), ("value_rotation", _p)]
 
 
 class KVSequences(ctypes.Structure):
@@ -741,6 +741,7 @@ class Functions:
         self.kv_write_slots = call("kv_write_slots", _p, _p, _size, _p, _p, _p)
         self.kv_read_slots = call("kv_read_slots", _p, _p, _size, _p, _p, _p)
         self.kv_write = call("kv_write", _p, _p, _p, _p, _p)
+        self.kv_read = call("kv_read", _p, _p, _p, _p, _p)
         self.kv_attend = call("kv_attend", _p, _p, _p, _p, _p, _p)
         self.attention_merge = call("attention_merge", _p, _size, _p, _p, _size, _u32, _u32, _p, _p)
         self.batch_begin = call("batch_begin", _p, _size, _p, _p, _p)

@@ -257,6 +257,20 @@ impl KvMemory {
         call(|| unsafe { sys::pkv_kv_write(handle_of(compute), &self.raw, &raw, &k, &v) })
     }
 
+    /// Copies the keys and values of the positions that [`write`](Self::write) stores.
+    pub fn read<'a>(
+        &self,
+        compute: Option<&Compute>,
+        sequences: &Sequences<'_>,
+        k: impl Into<RowsMut<'a>>,
+        v: impl Into<RowsMut<'a>>,
+    ) -> Result<()> {
+        let (raw, batch) = (sequences.raw()?, sequences.batch_rows());
+        let k = k.into().batch_tensor(&batch, self.raw.kv_heads, self.raw.key_dim, "k")?;
+        let v = v.into().batch_tensor(&batch, self.raw.kv_heads, self.raw.value_dim, "v")?;
+        call(|| unsafe { sys::pkv_kv_read(handle_of(compute), &self.raw, &raw, &k, &v) })
+    }
+
     /// Stores a row of keys and values in each slot, block * block_size + offset; those of
     /// [`NO_SLOT`](crate::NO_SLOT) are padding.
     pub fn write_slots<'a>(

@@ -297,6 +297,10 @@ fn memory_of_ones_own_is_written_and_attended() {
     let (mut k, mut v) = ([1f32; 64], [1f32; 64]);
     memory.read_slots(None, &[34, 16], &mut k, &mut v).unwrap();
     assert_eq!((k[0], v[0], v[32]), (0.0, 2.0, 3.0));
+    let last = Sequences { query_lengths: &[1, 1], ..sequences };
+    memory.read(None, &last, &mut k, &mut v).unwrap();
+    assert_eq!((k[0], v[0], v[32]), (0.0, 2.0, 3.0));
+    assert!(memory.read(None, &last, &mut k[1..], &mut v).is_err());
     let status = |error: pagedkv::Error| error.status();
     let refused = memory.write_slots(None, &[64], &[0f32; 32], &[0f32; 32]);
     assert_eq!(refused.map_err(status), Err(Status::OUT_OF_RANGE));

@@ -42,10 +42,10 @@ layout! {
         blocks 32, exclusive_blocks 40;
     pkv_compute_config 32 8: struct_size 0, threads 4, isa 8, reserved 12, allocator 16, runner 24;
     pkv_compute_info 16 4: struct_size 0, threads 4, isa 8, reserved 12;
-    pkv_kv_view 128 8: struct_size 0, layout 4, block_size 8, kv_heads 12, key_dim 16, value_dim 20,
-        dtype 24, value_dtype 28, blocks 32, k 40, v 48, k_block_stride 56, k_row_stride 64,
-        k_head_stride 72, v_block_stride 80, v_row_stride 88, v_head_stride 96, rotation 104,
-        latent 108, key_rotation 112, value_rotation 120;
+    pkv_kv_view 144 8: struct_size 0, layout 4, block_size 8, kv_heads 12, key_dim 16, value_dim 20,
+        dtype 24, value_dtype 28, blocks 32, k 40, v 48, k_bytes 56, v_bytes 64, k_block_stride 72,
+        k_row_stride 80, k_head_stride 88, v_block_stride 96, v_row_stride 104, v_head_stride 112,
+        rotation 120, latent 124, key_rotation 128, value_rotation 136;
     pkv_kv_sequences 64 8: struct_size 0, query_heads 4, count 8, query_lengths 16, kv_lengths 24,
         block_tables 32, block_table_stride 40, first_rows 48, query_positions 56;
     pkv_mask 56 8: struct_size 0, kind 4, data 8, row_stride 16, batch_stride 24, columns 32,

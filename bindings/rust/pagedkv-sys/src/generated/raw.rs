@@ -724,9 +724,9 @@ c_struct! {
     pkv_kv_view {
         struct_size: u32, layout: pkv_layout, block_size: u32, kv_heads: u32, key_dim: u32,
         value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, blocks: u64, k: *mut c_void,
-        v: *mut c_void, k_block_stride: i64, k_row_stride: i64, k_head_stride: i64,
-        v_block_stride: i64, v_row_stride: i64, v_head_stride: i64, rotation: pkv_rotation,
-        latent: u32, key_rotation: *const f32, value_rotation: *const f32,
+        v: *mut c_void, k_bytes: u64, v_bytes: u64, k_block_stride: i64, k_row_stride: i64,
+        k_head_stride: i64, v_block_stride: i64, v_row_stride: i64, v_head_stride: i64,
+        rotation: pkv_rotation, latent: u32, key_rotation: *const f32, value_rotation: *const f32,
     }
 }
 
@@ -1058,6 +1058,8 @@ macro_rules! for_each_function {
             fn pkv_kv_read_slots(compute: pkv_compute, kv: *const pkv_kv_view, rows: usize, slots:
                 *const i64, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             fn pkv_kv_write(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
+                pkv_kv_sequences, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
+            fn pkv_kv_read(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
                 pkv_kv_sequences, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             fn pkv_kv_attend(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
                 pkv_kv_sequences, params: *const pkv_attention_params, q: *const pkv_tensor, out:
