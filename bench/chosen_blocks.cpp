@@ -40,7 +40,7 @@ void chosen_tree(benchmark::State& state, const Geometry& geometry, bool togethe
   auto mask = made<pkv_mask>();
   mask.kind = PKV_MASK_PARENTS, mask.data = parents.data();
   pkv_chosen_blocks chosen = chosen_part(geometry, 8);
-  chosen.queries_together = together ? UINT32_MAX : 1;
+  chosen.tokens_per_choice = together ? UINT32_MAX : 1;
   auto all = made<pkv_attention_params>();
   all.mask = &mask;
   auto some = all;
@@ -48,7 +48,7 @@ void chosen_tree(benchmark::State& state, const Geometry& geometry, bool togethe
   compare(state, geometry, tree_tokens, some, all);
 }
 
-// A prompt without a context, in tiles.
+// A prompt without a context, in which 64 tokens choose together.
 void chosen_prompt(benchmark::State& state, Geometry geometry) {
   const uint32_t blocks = geometry.tokens / geometry.block_size;
   const uint32_t tokens = std::exchange(geometry.tokens, 0);
@@ -56,13 +56,13 @@ void chosen_prompt(benchmark::State& state, Geometry geometry) {
   Filled filled(geometry, false);
   Step step(geometry, filled, tokens);
   auto chosen = made<pkv_chosen_blocks>();
-  constexpr uint32_t tile = 64;
-  chosen.queries_together = tile;
+  chosen.tokens_per_choice = 64;
   chosen.first_blocks = chosen.last_blocks = 1;
-  // A tile reads at most this share of all blocks; the first tiles see fewer. So a prompt reads a
-  // quarter of what it reads without a choice.
+  // Each choice reads at most this share of all blocks; the first ones see fewer. So a prompt reads
+  // a quarter of what it reads without a choice.
   const double share = 1 - std::sqrt(0.75);
-  chosen.top_blocks = static_cast<uint32_t>(share * blocks) - 2 - tile / geometry.block_size;
+  chosen.top_blocks =
+      static_cast<uint32_t>(share * blocks) - 2 - chosen.tokens_per_choice / geometry.block_size;
   const auto all = made<pkv_attention_params>();
   auto some = all;
   some.chosen_blocks = &chosen;

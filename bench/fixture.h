@@ -97,7 +97,7 @@ class Step {
 
   void write() { check(pkv_batch_write(batch_, 0, kv_.tensor(), kv_.tensor())); }
   void attend(const pkv_attention_params* params = nullptr) {
-    check(pkv_batch_attend(batch_, 0, params, q_.tensor(), out_.tensor()));
+    check(pkv_batch_attend(batch_, 0, params, q_.tensor(), out_.tensor(), nullptr));
   }
 
  private:

@@ -131,7 +131,8 @@ class Served {
     check(pkv_batch_begin(cache_, 1, &session, &n, &batch));
     for (uint32_t layer = 0; layer < layers_; layer++) {
       check(pkv_batch_write(batch, layer, kv_.tensor(), kv_.tensor()));
-      if (attends) check(pkv_batch_attend(batch, layer, nullptr, q_.tensor(), out_.tensor()));
+      if (attends)
+        check(pkv_batch_attend(batch, layer, nullptr, q_.tensor(), out_.tensor(), nullptr));
     }
     check(pkv_batch_commit(batch, n, ids));
   }
@@ -358,7 +359,7 @@ void decode(benchmark::State& state, const OpenStore& open, Owner owner) {
       pkv_batch batch;
       check(pkv_batch_begin(served.cache(), sessions, running.data(), one.data(), &batch));
       check(pkv_batch_write(batch, 0, kv.tensor(), kv.tensor()));
-      check(pkv_batch_attend(batch, 0, nullptr, q.tensor(), out.tensor()));
+      check(pkv_batch_attend(batch, 0, nullptr, q.tensor(), out.tensor(), nullptr));
       check(pkv_batch_abort(batch));
     }
   };

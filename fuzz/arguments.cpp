@@ -25,7 +25,7 @@ void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
     for (uint32_t layer = 0; layer < std::min(layers, 4u); layer++) {
       if (pkv_batch_write(batch, layer, &rows, &rows) != PKV_OK)
         documented(pkv_batch_write(batch, layer, &rows, nullptr), {PKV_UNSUPPORTED});
-      documented(pkv_batch_attend(batch, layer, nullptr, &rows, &out),
+      documented(pkv_batch_attend(batch, layer, nullptr, &rows, &out, nullptr),
                  {PKV_UNSUPPORTED, PKV_OUT_OF_MEMORY, PKV_INCOMPLETE});
     }
     const pkv_status committed = pkv_batch_commit(batch, 0, nullptr);
@@ -267,16 +267,16 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
     return rows <= 64 && heads <= 64 && size <= 64 && rows * heads * size <= std::size(lists);
   };
   const bool listed = draw.chance(50);
-  pkv_chosen_blocks& blocks = listed ? params.choose(lists, draw.below(3))
+  pkv_chosen_blocks& blocks = listed ? params.choose(lists, static_cast<uint32_t>(draw.below(3)))
                                      : params.choose(static_cast<uint32_t>(draw.between(1, 2)));
   if (draw.chance(30))
-    blocks.queries_together = draw.chance(50) ? UINT32_MAX : static_cast<uint32_t>(draw.below(5));
+    blocks.tokens_per_choice = draw.chance(50) ? UINT32_MAX : static_cast<uint32_t>(draw.below(5));
   if (draw.chance(30)) spoil(blocks, draw);
   const bool fits = fit(blocks.list_blocks);
   for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_blocks; i++)
     lists[i] = draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
   blocks.lists = fits && draw.chance(listed ? 97 : 3) ? lists : nullptr;
-  blocks.chosen = fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
+  params.outputs.chosen = fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
 }
 
 // Draws windows and sinks for the KV heads of the call.
@@ -291,10 +291,10 @@ void draw_windows(Source& draw, AttentionParams& params, uint64_t heads) {
 void draw_mass(Source& draw, AttentionParams& params, uint64_t sequences, uint64_t heads) {
   static float masses[1024];
   if (draw.chance(85)) return;
-  pkv_block_mass& mass = params.weigh(masses, draw.below(5));
-  if (draw.chance(30)) spoil(mass, draw);
-  const bool fits = heads <= 64 && mass.blocks <= 4 && sequences <= 4;
-  mass.masses = fits && draw.chance(97) ? masses : nullptr;
+  params.weigh(masses, draw.below(5));
+  if (draw.chance(30)) spoil(params.outputs, draw);
+  const bool fits = heads <= 64 && params.outputs.mass_blocks <= 4 && sequences <= 4;
+  params.outputs.masses = fits && draw.chance(97) ? masses : nullptr;
 }
 
 // Parameters with lists for the heads and rows of the call.
@@ -308,15 +308,16 @@ AttentionParams draw_params(Source& draw, const SequenceRows& sequences, uint64_
   static const std::vector<float> per_head(4096, 0.5f);
   params.alibi_slopes = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
   params.sink_logits = draw.chance(20) && heads <= per_head.size() ? per_head.data() : nullptr;
-  params.lse =
-      draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size() ? f.lse.as<float>() : nullptr;
+  const bool has_lse = draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size();
   params.mask = nullptr;
   params.chosen_blocks = nullptr;
-  params.block_mass = nullptr;
   draw_mask(draw, params, sequences);
   draw_blocks(draw, params, rows, heads_of_kv);
   draw_windows(draw, params, heads_of_kv);
+  uint32_t* const chosen = params.outputs.chosen;
   draw_mass(draw, params, sequences.lengths.size(), heads);
+  params.outputs.chosen = chosen;
+  params.outputs.lse = has_lse ? f.lse.as<float>() : nullptr;
   return params;
 }
 
@@ -325,12 +326,13 @@ void attend(Source& draw) {
   const AttentionParams params = draw_params(draw, SequenceRows{{fresh}}, query_heads, 1);
   const pkv_tensor q = draw_tensor(draw, f.rows, fresh, query_heads, dim),
                    out = draw_tensor(draw, f.out, fresh, query_heads, dim);
-  const pkv_status status = pkv_batch_attend(
-      f.batch, draw.chance(95) ? 0 : static_cast<uint32_t>(number(draw)), &params, &q, &out);
+  const pkv_status status =
+      pkv_batch_attend(f.batch, draw.chance(95) ? 0 : static_cast<uint32_t>(number(draw)), &params,
+                       &q, &out, &params.outputs);
   documented(status, {PKV_OUT_OF_MEMORY});
   check_written(f.out, out, fresh, query_heads, dim, status);
   EXPECT_TRUE(f.lse.untouched_from(
-      status == PKV_OK && params.lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
+      status == PKV_OK && params.outputs.lse != nullptr ? fresh * query_heads * sizeof(float) : 0));
   f.lse.clear();
 }
 
@@ -437,18 +439,9 @@ void stateless(Source& draw) {
   view.rotation = static_cast<pkv_rotation>(draw.below(3));
   spoil(view, draw);
   draw_matrices(view, draw);
-  const pkv_dtype value_dtype = view.value_dtype == 0 ? view.dtype : view.value_dtype;
-  const bool k_honest = honest(reach(view, view.k_block_stride, view.k_row_stride,
-                                     view.k_head_stride, view.dtype, view.key_dim),
-                               f.rows.size());
-  const bool v_honest = honest(reach(view, view.v_block_stride, view.v_row_stride,
-                                     view.v_head_stride, value_dtype, view.value_dim),
-                               f.rows.size());
-  // A view that would reach too far says how much memory there is.
   view.k = f.rows.data();
-  if (!k_honest) view.k_bytes = f.rows.size();
   view.v = draw.chance(90) ? f.rows.data() : nullptr;
-  if (!v_honest) view.v_bytes = f.rows.size();
+  view.k_bytes = view.v_bytes = f.rows.size();  // a view that would reach further is refused
   if (draw.chance(97)) view.latent = view.v == nullptr ? 1 : 0;
   uint32_t lengths[4], table[64];
   uint64_t kv_lengths[4], rows = 0;
@@ -482,10 +475,11 @@ void stateless(Source& draw) {
   const AttentionParams params = draw_params(draw, all, sequences.query_heads, view.kv_heads);
   const pkv_tensor q = draw_tensor(draw, f.rows, all, sequences.query_heads, view.key_dim);
   const pkv_tensor out = draw_tensor(draw, f.out, all, sequences.query_heads, view.value_dim);
-  const pkv_status status = pkv_kv_attend(nullptr, &view, &sequences, &params, &q, &out);
+  const pkv_status status =
+      pkv_kv_attend(nullptr, &view, &sequences, &params, &q, &out, &params.outputs);
   documented(status, {PKV_OUT_OF_MEMORY, PKV_UNSUPPORTED});
   check_written(f.out, out, all, sequences.query_heads, view.value_dim, status);
-  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params.lse != nullptr
+  EXPECT_TRUE(f.lse.untouched_from(status == PKV_OK && params.outputs.lse != nullptr
                                        ? rows * sequences.query_heads * sizeof(float)
                                        : 0));
   f.lse.clear();

@@ -43,7 +43,7 @@ struct Fixture {
     float mass[query_heads] = {};
     AttentionParams params;
     params.weigh(mass, 1);
-    EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, &params, &any, &result));
+    EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, &params, &any, &result, &params.outputs));
     out.clear();
     EXPECT_EQ(PKV_OK, pkv_snapshot_take(session, &snapshot));
     auto prefix = made<pkv_prefix_config>({.kept_events = 8});

@@ -149,23 +149,6 @@ inline void check_written(Guarded& buffer, const pkv_tensor& tensor, uint64_t ro
   check_written(buffer, tensor, SequenceRows{{rows}}, heads, width, status);
 }
 
-// The most bytes that one tensor of a view spans.
-inline double reach(const pkv_kv_view& view, int64_t block, int64_t row, int64_t head,
-                    pkv_dtype dtype, uint32_t width) {
-  if (block < 0 || row < 0 || head < 0 || view.blocks == 0 || view.block_size == 0 ||
-      view.kv_heads == 0)
-    return 0;
-  const bool packed = view.layout == PKV_LAYOUT_PACKED;
-  const double rows = packed ? view.block_size / 16 : view.block_size;
-  const double last = packed ? 64.0 * width + 2048
-                             : 4.0 * width + 128;  // a tile or a row, scales and padding included
-  return (static_cast<double>(view.blocks - 1) * static_cast<double>(block) +
-          (rows - 1) * static_cast<double>(row) +
-          (view.kv_heads - 1.0) * static_cast<double>(head)) *
-             static_cast<double>(element_bytes(dtype)) +
-         last;
-}
-
 // OK, or one of the statuses that the header names; all calls may say INVALID_ARGUMENT,
 // OUT_OF_RANGE and OVERFLOW of numbers.
 inline void documented(pkv_status status, std::initializer_list<pkv_status> others = {}) {

@@ -17,7 +17,7 @@ import numpy as np
 import pagedkv_transformers as host
 import public_model
 import torch
-from pagedkv import NO_BLOCK, AttentionParams, ChosenBlocks
+from pagedkv import NO_BLOCK, AttentionOutputs, AttentionParams, ChosenBlocks
 
 BLOCK_SIZES = (16, 32, 64)
 PARTS = (16, 8, 4)
@@ -87,14 +87,13 @@ class Measured(host.ForwardPass):
             return super().attend(layer, query, variant)
         q = query[0].transpose(0, 1).contiguous().numpy()
         all_lse = np.empty(q.shape[:2], np.float32)
-        all_out = self.batch.attend(
-            layer, q, params=AttentionParams(scale=variant.scale), lse=all_lse
-        )
+        params, outputs = AttentionParams(scale=variant.scale), AttentionOutputs(lse=all_lse)
+        all_out = self.batch.attend(layer, q, params=params, outputs=outputs)
 
         def measure(part, name, **blocks):
             lse, chosen = np.empty_like(all_lse), ChosenBlocks(**blocks)
             params = AttentionParams(scale=variant.scale, chosen_blocks=chosen)
-            out = self.batch.attend(layer, q, params=params, lse=lse)
+            out = self.batch.attend(layer, q, params=params, outputs=AttentionOutputs(lse=lse))
             error = np.linalg.norm(out - all_out, axis=-1) / np.linalg.norm(all_out, axis=-1)
             found = np.exp(lse - all_lse).mean(), error.mean()
             self.sums.setdefault((part, name), []).append(found)
@@ -125,11 +124,12 @@ class TiledPass(host.ForwardPass):
         blocks = {"top_blocks": self.top}
         if self.way != "the library":
             blocks = {"lists": self._lists(layer, q * variant.scale, cache.config.block_size)}
-        chosen = ChosenBlocks(queries_together=TILE, last_blocks=self.last, **blocks)
+        chosen = ChosenBlocks(tokens_per_choice=TILE, last_blocks=self.last, **blocks)
         lse = [np.empty(q.shape[:2], np.float32) for _ in range(2)]
         params = [AttentionParams(scale=variant.scale, chosen_blocks=way) for way in (None, chosen)]
         outs = [
-            self.batch.attend(layer, q.numpy(), params=one, lse=to) for one, to in zip(params, lse)
+            self.batch.attend(layer, q.numpy(), params=one, outputs=AttentionOutputs(lse=to))
+            for one, to in zip(params, lse)
         ]
         self.attended.add(layer)
         self.shares.append(np.exp(lse[1] - lse[0])[-PREDICTED:].mean())

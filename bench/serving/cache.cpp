@@ -124,7 +124,7 @@ void Cache::compute(pkv_batch batch, size_t rows, const LayerWritten* written) {
   for (uint32_t layer = 0; layer < options_.layers; layer++) {
     check(pkv_batch_write(batch, layer, &in, &in), "write");
     if (written != nullptr) (*written)(layer, rows_.data());
-    check(pkv_batch_attend(batch, layer, nullptr, &in, &out), "attend");
+    check(pkv_batch_attend(batch, layer, nullptr, &in, &out, nullptr), "attend");
   }
 }
 

@@ -9,9 +9,10 @@ import (
 
 // Attend computes attention over the caller's memory and block tables: q is [rows][query
 // heads][key dim], out [rows][query heads][value dim], the rows of all sequences. params may be
-// nil. The view of a closed cache returns ErrStaleHandle.
+// nil, and outputs if no others are wanted. The view of a closed cache returns ErrStaleHandle.
 func (c *Compute) Attend(
 	view KVView, sequences Sequences, q, out Tensor, params *AttentionParams,
+	outputs *AttentionOutputs,
 ) error {
 	const op = "attend"
 	return view.reading(func() error {
@@ -27,7 +28,7 @@ func (c *Compute) Attend(
 		if err != nil {
 			return err
 		}
-		outputs, err := out.checkBatch(op, "out", rows, sequences.QueryHeads, view.ValueDim)
+		results, err := out.checkBatch(op, "out", rows, sequences.QueryHeads, view.ValueDim)
 		if err != nil {
 			return err
 		}
@@ -35,16 +36,23 @@ func (c *Compute) Attend(
 		if err != nil {
 			return err
 		}
+		others, err := outputs.place(op, params, rows, sequences.QueryHeads, view.KVHeads)
+		if err != nil {
+			return err
+		}
 		return call(op, &view, func() raw.Status {
 			defer runtime.KeepAlive(c)
-			return raw.KVAttend(c.raw(), kv, given, variant, queries, outputs)
+			return raw.KVAttend(c.raw(), kv, given, variant, queries, results, others)
 		})
 	})
 }
 
 // Attend is Compute.Attend on all CPUs.
-func Attend(view KVView, sequences Sequences, q, out Tensor, params *AttentionParams) error {
-	return (*Compute)(nil).Attend(view, sequences, q, out, params)
+func Attend(
+	view KVView, sequences Sequences, q, out Tensor, params *AttentionParams,
+	outputs *AttentionOutputs,
+) error {
+	return (*Compute)(nil).Attend(view, sequences, q, out, params, outputs)
 }
 
 // PartialAttention is the result of an attention call over some of the positions: outputs

@@ -80,19 +80,19 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 	refused(t, batch.Write(1<<32, k, k), pagedkv.ErrOutOfRange, "4294967296")
 	q := f32(make([]float32, attentionTokens*128))
 	out := f32(make([]float32, attentionTokens*128))
-	refused(t, batch.Attend(0, k, out, nil), pagedkv.ErrInvalidArgument, "q: 37 rows of 4 heads")
-	refused(t, batch.Attend(0, q, k, nil), pagedkv.ErrInvalidArgument, "out: 37 rows of 4 heads")
+	refused(t, batch.Attend(0, k, out, nil, nil), pagedkv.ErrInvalidArgument, "q: 37 rows of 4 heads")
+	refused(t, batch.Attend(0, q, k, nil, nil), pagedkv.ErrInvalidArgument, "out: 37 rows of 4 heads")
 	refused(
-		t, batch.Attend(0, q, out, &pagedkv.AttentionParams{LSE: make([]float32, 147)}),
+		t, batch.Attend(0, q, out, nil, &pagedkv.AttentionOutputs{LSE: make([]float32, 147)}),
 		pagedkv.ErrInvalidArgument, "LSE has 147", "37 rows of 4",
 	)
 	refused(
-		t, batch.Attend(0, q, out, &pagedkv.AttentionParams{SinkLogits: make([]float32, 3)}),
+		t, batch.Attend(0, q, out, &pagedkv.AttentionParams{SinkLogits: make([]float32, 3)}, nil),
 		pagedkv.ErrInvalidArgument, "SinkLogits has 3",
 	)
 	refused(
 		t,
-		batch.Attend(0, q, out, maskedBy(make([]uint64, 36))),
+		batch.Attend(0, q, out, maskedBy(make([]uint64, 36)), nil),
 		pagedkv.ErrInvalidArgument, "Bits has 36",
 	)
 	refused(
@@ -159,7 +159,8 @@ func TestStatelessAttention(t *testing.T) {
 		batch, rows := begun(t, cache)
 		q := rowsOf(rows, kindQ, 1, 4, 32)
 		lse := make([]float32, attentionTokens*4)
-		want := attend(t, batch, 1, q, &pagedkv.AttentionParams{LSE: lse})
+		want := make([]float32, len(q))
+		must(t, batch.Attend(1, f32(q), f32(want), nil, &pagedkv.AttentionOutputs{LSE: lse}))
 		_, table, _, err := batch.KVIndices(0, pagedkv.IndexBlocks)
 		must(t, err)
 		sequences := pagedkv.Sequences{
@@ -173,7 +174,7 @@ func TestStatelessAttention(t *testing.T) {
 		view, err := cache.KVView(1)
 		must(t, err)
 		out := make([]float32, len(q))
-		must(t, pagedkv.Attend(view, sequences, f32(q), f32(out), nil))
+		must(t, pagedkv.Attend(view, sequences, f32(q), f32(out), nil, nil))
 		near(t, "over the cache's memory", out, want)
 		must(t, batch.Abort())
 
@@ -182,18 +183,18 @@ func TestStatelessAttention(t *testing.T) {
 			for i := range table {
 				table[i] = uint32(i)
 			}
-			must(t, pagedkv.Attend(own, sequences, f32(q), f32(out), nil))
+			must(t, pagedkv.Attend(own, sequences, f32(q), f32(out), nil, nil))
 			near(t, "over Go's memory", out, want)
 			mergeTwoParts(t, own, q, want, lse)
 			cut := own
 			cut.K = pagedkv.MemoryOf(make([]float32, attentionTokens*64-1))
 			refused(
-				t, pagedkv.Attend(cut, sequences, f32(q), f32(out), nil),
+				t, pagedkv.Attend(cut, sequences, f32(q), f32(out), nil, nil),
 				pagedkv.ErrOutOfRange, "kv.k: with these strides it reaches over 9472 bytes",
 			)
 			sequences.BlockTables = table[1:]
 			refused(
-				t, pagedkv.Attend(own, sequences, f32(q), f32(out), nil),
+				t, pagedkv.Attend(own, sequences, f32(q), f32(out), nil, nil),
 				pagedkv.ErrInvalidArgument, "BlockTables",
 			)
 		}
@@ -249,8 +250,8 @@ func mergeTwoParts(t *testing.T, view pagedkv.KVView, q, want, lse []float32) {
 		must(
 			t,
 			pagedkv.Attend(
-				part, sequences, f32(q[last:]), parts[i].Out,
-				&pagedkv.AttentionParams{LSE: parts[i].LSE},
+				part, sequences, f32(q[last:]), parts[i].Out, nil,
+				&pagedkv.AttentionOutputs{LSE: parts[i].LSE},
 			),
 		)
 	}

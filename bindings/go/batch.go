@@ -146,29 +146,36 @@ func (b *Batch) keysAndValues(
 }
 
 // Attend computes attention of all rows over their sessions, the new tokens included, from q
-// [rows][query heads][key dim] into out
-// [rows][query heads][value dim]. params may be nil.
-func (b *Batch) Attend(layer int, q, out Tensor, params *AttentionParams) error {
+// [rows][query heads][key dim] into out [rows][query heads][value dim]. params may be nil, and
+// outputs if no others are wanted.
+func (b *Batch) Attend(
+	layer int, q, out Tensor, params *AttentionParams, outputs *AttentionOutputs,
+) error {
 	const op = "attend"
 	number, err := unsigned32(op, "layer", layer)
 	if err != nil {
 		return err
 	}
-	var queries, outputs *raw.Tensor
+	var queries, results *raw.Tensor
 	var given *raw.AttentionParams
+	var others *raw.AttentionOutputs
 	if s, known := b.cache.shape(layer); known {
 		if queries, err = q.checkBatch(op, "q", b.batch, s.queryHeads, s.keyDim); err != nil {
 			return err
 		}
-		if outputs, err = out.checkBatch(op, "out", b.batch, s.queryHeads, s.valueDim); err != nil {
+		if results, err = out.checkBatch(op, "out", b.batch, s.queryHeads, s.valueDim); err != nil {
 			return err
 		}
 		if given, err = params.place(op, b.batch, s.queryHeads, s.kvHeads); err != nil {
 			return err
 		}
+		others, err = outputs.place(op, params, b.batch, s.queryHeads, s.kvHeads)
+		if err != nil {
+			return err
+		}
 	}
 	return call(op, b, func() raw.Status {
-		return raw.BatchAttend(b.handle, number, given, queries, outputs)
+		return raw.BatchAttend(b.handle, number, given, queries, results, others)
 	})
 }
 

@@ -23,8 +23,8 @@ func TestBlockMass(t *testing.T) {
 	q, out := f32(numbers(40*2*16)), f32(make([]float32, 40*2*16))
 	for queries, whole := range map[int]float64{0: 40, 7: 7} {
 		mass := make([]float32, 2*3)
-		must(t, batch.Attend(0, q, out, &pagedkv.AttentionParams{
-			BlockMass: &pagedkv.BlockMass{Queries: queries, Masses: mass, Blocks: 3},
+		must(t, batch.Attend(0, q, out, nil, &pagedkv.AttentionOutputs{
+			Masses: mass, MassBlocks: 3, MassQueries: queries,
 		}))
 		for head := 0; head < 2; head++ {
 			sum := float64(mass[head*3] + mass[head*3+1] + mass[head*3+2])
@@ -33,11 +33,11 @@ func TestBlockMass(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []pagedkv.BlockMass{
-		{Masses: make([]float32, 5), Blocks: 3}, {Masses: make([]float32, 4), Blocks: 2}, {Blocks: 3}, {},
+	for _, wrong := range []pagedkv.AttentionOutputs{
+		{Masses: make([]float32, 5), MassBlocks: 3}, {Masses: make([]float32, 4), MassBlocks: 2},
+		{MassBlocks: 3}, {MassQueries: 1},
 	} {
-		err := batch.Attend(0, q, out, &pagedkv.AttentionParams{BlockMass: &wrong})
-		refused(t, err, pagedkv.ErrInvalidArgument)
+		refused(t, batch.Attend(0, q, out, nil, &wrong), pagedkv.ErrInvalidArgument)
 	}
 	must(t, batch.Abort())
 }

@@ -32,9 +32,13 @@ func stepOverBlocks(
 func TestChosenBlocks(t *testing.T) {
 	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{})
 	defer batch.Close()
-	attend := func(blocks *pagedkv.ChosenBlocks) []float32 {
+	attend := func(blocks *pagedkv.ChosenBlocks, chosen []uint32) []float32 {
 		t.Helper()
-		return attend(t, batch, 0, q, &pagedkv.AttentionParams{ChosenBlocks: blocks})
+		out := make([]float32, len(q))
+		params := pagedkv.AttentionParams{ChosenBlocks: blocks}
+		outputs := pagedkv.AttentionOutputs{Chosen: chosen}
+		must(t, batch.Attend(0, f32(q), f32(out), &params, &outputs))
+		return out
 	}
 	for _, always := range []struct{ first, last, firstBlocks, lastBlocks int }{
 		{0, 0, 1, 1},
@@ -44,8 +48,8 @@ func TestChosenBlocks(t *testing.T) {
 		choosing := pagedkv.ChosenBlocks{FirstBlocks: always.first, LastBlocks: always.last}
 		listed := choosing
 		chosen := make([]uint32, chosenNew*2*chosenTop)
-		choosing.TopBlocks, choosing.Chosen = chosenTop, chosen
-		out := attend(&choosing)
+		choosing.TopBlocks = chosenTop
+		out := attend(&choosing, chosen)
 		for i, block := range chosen {
 			if int(block) < always.firstBlocks || int(block) >= stepBlock-always.lastBlocks ||
 				i%chosenTop > 0 && block <= chosen[i-1] {
@@ -53,17 +57,17 @@ func TestChosenBlocks(t *testing.T) {
 			}
 		}
 		listed.Lists, listed.ListBlocks = chosen, chosenTop
-		same(t, attend(&listed), out...)
+		same(t, attend(&listed, nil), out...)
 	}
 	// Top may exceed the number of blocks, or be 0.
 	all := make([]uint32, chosenNew*2*12)
-	out := attend(&pagedkv.ChosenBlocks{TopBlocks: 12, Chosen: all})
-	same(t, out, attend(nil)...)
+	out := attend(&pagedkv.ChosenBlocks{TopBlocks: 12}, all)
+	same(t, out, attend(nil, nil)...)
 	if all[0] != 1 || all[9] != 10 || all[10] != pagedkv.NoBlock || all[11] != pagedkv.NoBlock {
 		t.Errorf("%v were chosen", all)
 	}
-	none := attend(&pagedkv.ChosenBlocks{Lists: []uint32{}})
-	same(t, none, attend(&pagedkv.ChosenBlocks{Lists: make([]uint32, 4), ListBlocks: 1})...)
+	none := attend(&pagedkv.ChosenBlocks{Lists: []uint32{}}, nil)
+	same(t, none, attend(&pagedkv.ChosenBlocks{Lists: make([]uint32, 4), ListBlocks: 1}, nil)...)
 }
 
 func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
@@ -77,7 +81,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 	}{
 		{
 			pagedkv.ChosenBlocks{Lists: lists(11), ListBlocks: 3}, pagedkv.ErrInvalidArgument,
-			"Lists has 11 entries: 2 tiles of 2 KV heads of 3 blocks are needed",
+			"Lists has 11 entries: 2 choices of 2 KV heads of 3 blocks are needed",
 		},
 		{pagedkv.ChosenBlocks{Lists: lists(12)}, pagedkv.ErrInvalidArgument, "of 0 blocks"},
 		{
@@ -97,18 +101,6 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 			"give one of the two",
 		},
 		{pagedkv.ChosenBlocks{}, pagedkv.ErrInvalidArgument, "give one of the two"},
-		{
-			pagedkv.ChosenBlocks{TopBlocks: 3, Chosen: lists(13)}, pagedkv.ErrInvalidArgument,
-			"Chosen has 13",
-		},
-		{
-			pagedkv.ChosenBlocks{TopBlocks: 1<<31 - 1, Chosen: lists(4)}, pagedkv.ErrInvalidArgument,
-			"Chosen has 4",
-		},
-		{
-			pagedkv.ChosenBlocks{Lists: lists(0), Chosen: lists(0)}, pagedkv.ErrInvalidArgument,
-			"top_blocks is 0",
-		},
 		{pagedkv.ChosenBlocks{TopBlocks: -1}, pagedkv.ErrOutOfRange, "TopBlocks"},
 		{pagedkv.ChosenBlocks{TopBlocks: 1, FirstBlocks: -2}, pagedkv.ErrOutOfRange, "FirstBlocks"},
 		{pagedkv.ChosenBlocks{TopBlocks: 1, LastBlocks: -2}, pagedkv.ErrOutOfRange, "LastBlocks"},
@@ -119,7 +111,23 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 	} {
 		out := make([]float32, len(q))
 		params := pagedkv.AttentionParams{ChosenBlocks: &wrong.blocks}
-		err := batch.Attend(0, f32(q), f32(out), &params)
+		err := batch.Attend(0, f32(q), f32(out), &params, nil)
 		refused(t, err, wrong.status, wrong.part)
+	}
+	for _, wrong := range []struct {
+		blocks *pagedkv.ChosenBlocks
+		chosen []uint32
+		part   string
+	}{
+		{&pagedkv.ChosenBlocks{TopBlocks: 3}, lists(13), "Chosen has 13"},
+		{&pagedkv.ChosenBlocks{TopBlocks: 1<<31 - 1}, lists(4), "Chosen has 4"},
+		{&pagedkv.ChosenBlocks{Lists: lists(0)}, lists(0), "top_blocks is 0"},
+		{nil, lists(4), "Chosen has 4"},
+	} {
+		out := make([]float32, len(q))
+		params := pagedkv.AttentionParams{ChosenBlocks: wrong.blocks}
+		outputs := pagedkv.AttentionOutputs{Chosen: wrong.chosen}
+		err := batch.Attend(0, f32(q), f32(out), &params, &outputs)
+		refused(t, err, pagedkv.ErrInvalidArgument, wrong.part)
 	}
 }

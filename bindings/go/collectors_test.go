@@ -173,7 +173,7 @@ func TestWhatIsCollectedInAHookIsClosed(t *testing.T) {
 		call func() error
 	}{
 		{"runner", func() error {
-			return batch.Attend(0, Float32(rows), Float32(make([]float32, len(rows))), nil)
+			return batch.Attend(0, Float32(rows), Float32(make([]float32, len(rows))), nil, nil)
 		}},
 		{"writer", func() error {
 			_, err := cache.SaveTo(hook, nil, FileItem{Session: session})
@@ -276,7 +276,7 @@ func attend(view KVView) error {
 		BlockTables: table, BlockTableStride: 32,
 	}
 	out := make([]float32, 64*8*64)
-	return Attend(view, sequences, Float32(rows[:len(out)]), Float32(out), nil)
+	return Attend(view, sequences, Float32(rows[:len(out)]), Float32(out), nil, nil)
 }
 
 func TestAViewKeepsItsCache(t *testing.T) {

@@ -14,7 +14,7 @@
 //	defer batch.Close() // aborts the step if it was not committed
 //	for layer := 0; layer < 2; layer++ {
 //		err = batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v))
-//		err = batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil)
+//		err = batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil, nil)
 //	}
 //	err = batch.Commit(tokens)
 //

@@ -53,7 +53,7 @@ func Example() {
 	check(err)
 	defer batch.Close()
 	check(batch.Write(0, f32(k), f32(v)))
-	check(batch.Attend(0, f32(q), f32(out), nil))
+	check(batch.Attend(0, f32(q), f32(out), nil, nil))
 	check(batch.Commit([]int32{7, 8}))
 
 	length, err := session.Length()

@@ -163,21 +163,22 @@ func TestFieldsOfStores(t *testing.T) {
 func TestFieldsOfAttention(t *testing.T) {
 	check(t, library.Load(""))
 	params := AttentionParams{
-		ALiBiSlopes: make([]float32, 4), SinkLogits: make([]float32, 4), LSE: make([]float32, 12),
+		ALiBiSlopes: make([]float32, 4), SinkLogits: make([]float32, 4),
 	}
 	numbered(t, &params)
 	mask := Mask{
 		Bytes: make([]byte, 200), FirstPositions: make([]int64, 2), Positions: make([]int64, 3),
 	}
-	choice, mass := ChosenBlocks{}, BlockMass{}
+	choice, outputs := ChosenBlocks{}, AttentionOutputs{}
 	numbered(t, &mask)
 	numbered(t, &choice)
-	numbered(t, &mass)
-	// A tile of up to three rows for each sequence.
+	numbered(t, &outputs)
+	// One choice of up to three rows for each sequence.
 	choice.Lists = make([]uint32, 2*2*choice.ListBlocks)
-	choice.Chosen = make([]uint32, 2*2*choice.TopBlocks)
-	mass.Masses = make([]float32, 2*4*mass.Blocks)
-	params.Mask, params.ChosenBlocks, params.BlockMass = &mask, &choice, &mass
+	outputs.LSE = make([]float32, 12)
+	outputs.Chosen = make([]uint32, 2*2*choice.TopBlocks)
+	outputs.Masses = make([]float32, 2*4*outputs.MassBlocks)
+	params.Mask, params.ChosenBlocks = &mask, &choice
 	params.HeadWindows, params.HeadSinks = make([]uint32, 2), make([]uint32, 2)
 	batch := batchRows{lengths: []uint32{1, 2}}
 	placed, err := params.place("test", batch, 4, 2)
@@ -185,7 +186,9 @@ func TestFieldsOfAttention(t *testing.T) {
 	arrived(t, placed, "")
 	arrived(t, placed.Mask, "")
 	arrived(t, placed.ChosenBlocks, "")
-	arrived(t, placed.BlockMass, "")
+	others, err := outputs.place("test", &params, batch, 4, 2)
+	check(t, err)
+	arrived(t, others, "")
 
 	sequences := Sequences{
 		QueryHeads: 3, QueryLengths: []uint32{1, 2}, KVLengths: []uint64{4, 5},
@@ -199,8 +202,7 @@ func TestFieldsOfAttention(t *testing.T) {
 		t.Errorf("%d rows", rows.total())
 	}
 
-	memory := MemoryOf(make([]byte, 1<<20))
-	view := KVView{K: memory, V: memory}
+	view := KVView{K: MemoryOf(make([]byte, 27)), V: MemoryOf(make([]byte, 28))}
 	numbered(t, &view)
 	view.KBlockStride, view.KRowStride, view.KHeadStride = 21, 22, 23
 	view.VBlockStride, view.VRowStride, view.VHeadStride = 24, 25, 26

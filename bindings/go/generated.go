@@ -266,10 +266,10 @@ const (
 	MaskBits MaskKind = 1
 	// int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
 	// among the new tokens of its session, which must be lower than its own, or -1 for none. It
-	// sees itself, its ancestors and, as without a mask, the tokens from before the step. Windows,
-	// sinks and slopes are those of its own text: its position is the number of tokens before the
-	// step plus its depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1,
-	// ...), such as a chunk of a prompt beside trees, costs as much as without a mask.
+	// sees itself, its ancestors and, as without a mask, the tokens from before the step. For
+	// windows, sinks and slopes, its position is the number of tokens before the step plus its
+	// depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as a
+	// chunk of a prompt beside trees, costs as much as without a mask.
 	MaskParents MaskKind = 2
 	// uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
 	// the causal rule or the window hides it. The byte of query i of sequence s for column c is

@@ -11,7 +11,7 @@ func TestHeadWindows(t *testing.T) {
 	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{})
 	attend := func(params pagedkv.AttentionParams) []float32 {
 		out := make([]float32, chosenNew*4*32)
-		must(t, batch.Attend(0, f32(q), f32(out), &params))
+		must(t, batch.Attend(0, f32(q), f32(out), &params, nil))
 		return out
 	}
 	windows := []uint32{30, 0}
@@ -31,10 +31,10 @@ func TestHeadWindows(t *testing.T) {
 	for _, wrong := range []pagedkv.AttentionParams{
 		{HeadWindows: windows[:1]},
 		{HeadSinks: []uint32{1, 2, 3}},
-		{ChosenBlocks: &pagedkv.ChosenBlocks{QueriesTogether: 2}},
+		{ChosenBlocks: &pagedkv.ChosenBlocks{TokensPerChoice: 2}},
 	} {
 		out := f32(make([]float32, chosenNew*4*32))
-		refused(t, batch.Attend(0, f32(q), out, &wrong), pagedkv.ErrInvalidArgument)
+		refused(t, batch.Attend(0, f32(q), out, &wrong, nil), pagedkv.ErrInvalidArgument)
 	}
 }
 
@@ -43,13 +43,14 @@ func TestATreeChoosesTogether(t *testing.T) {
 	chosen, outs := make([]uint32, 2*chosenTop), [2][]float32{}
 	for i, lists := range [2][]uint32{nil, chosen} {
 		outs[i] = make([]float32, chosenNew*4*32)
-		blocks := &pagedkv.ChosenBlocks{QueriesTogether: 1000, Lists: lists}
+		blocks := &pagedkv.ChosenBlocks{TokensPerChoice: 1000, Lists: lists}
+		outputs := pagedkv.AttentionOutputs{}
 		if blocks.ListBlocks = chosenTop; lists == nil {
-			blocks.TopBlocks, blocks.ListBlocks, blocks.Chosen = chosenTop, 0, chosen
+			blocks.TopBlocks, blocks.ListBlocks, outputs.Chosen = chosenTop, 0, chosen
 		}
 		must(t, batch.Attend(0, f32(q), f32(outs[i]), &pagedkv.AttentionParams{
 			Mask: &pagedkv.Mask{Parents: []int32{-1, 0}}, ChosenBlocks: blocks,
-		}))
+		}, &outputs))
 	}
 	same(t, outs[1], outs[0]...)
 }
@@ -65,7 +66,7 @@ func TestNoSinksInALayerWithSinks(t *testing.T) {
 		{HeadSinks: []uint32{pagedkv.NoHeadSinks, pagedkv.NoHeadSinks}},
 	} {
 		outs[i] = make([]float32, chosenNew*4*32)
-		must(t, batch.Attend(0, f32(q), f32(outs[i]), &params))
+		must(t, batch.Attend(0, f32(q), f32(outs[i]), &params, nil))
 	}
 	same(t, outs[2], outs[1]...)
 	if outs[1][0] == outs[0][0] {

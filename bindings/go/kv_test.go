@@ -54,15 +54,15 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		}
 		k, v, to := f32(keys), f32(values), f32(out)
 		must(t, compute.Write(view, sequences, k, v))
-		must(t, compute.Attend(view, sequences, k, to, nil))
+		must(t, compute.Attend(view, sequences, k, to, nil, nil))
 		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 1, 3)
 
 		tree := pagedkv.AttentionParams{Mask: &pagedkv.Mask{Parents: []int32{-1, 0, -1, -1}}}
-		must(t, compute.Attend(view, sequences, k, to, &tree))
+		must(t, compute.Attend(view, sequences, k, to, &tree, nil))
 		same(t, means(out, 0, 1, 2, 3), 0, 0.5, 2, 3)
 		mask := pagedkv.Mask{Bytes: []byte{0, 1, 1, 1}, Columns: 3, BatchStride: 1}
 		masked := pagedkv.AttentionParams{Mask: &mask}
-		must(t, compute.Attend(view, sequences, k, to, &masked))
+		must(t, compute.Attend(view, sequences, k, to, &masked, nil))
 		same(t, means(out, 0, 1, 2, 3), 0, 1, 1.5, 3)
 		for _, wrong := range []struct {
 			mask     pagedkv.Mask
@@ -87,7 +87,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		} {
 			masked.Mask = &wrong.mask
 			refused(
-				t, compute.Attend(view, sequences, k, to, &masked), pagedkv.ErrInvalidArgument,
+				t, compute.Attend(view, sequences, k, to, &masked, nil), pagedkv.ErrInvalidArgument,
 				wrong.sentence,
 			)
 		}
@@ -101,7 +101,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		zeros := f32(make([]float32, 96)).WithBatchStride(48)
 		must(t, pagedkv.WriteSlots(view, []int64{32, pagedkv.NoSlot, 33, 34}, k, k))
 		must(t, pagedkv.Write(view, left, zeros, f32(wide).WithBatchStride(48)))
-		must(t, pagedkv.Attend(view, left, zeros, f32(wideOut).WithBatchStride(48), nil))
+		must(t, pagedkv.Attend(view, left, zeros, f32(wideOut).WithBatchStride(48), nil, nil))
 		same(t, means(wideOut, 0, 1, 2, 3, 5), 0, 0.5, 1, 0, 3)
 		refused(
 			t, pagedkv.Write(view, left, zeros, f32(wide[1:]).WithBatchStride(48)),
@@ -115,7 +115,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		// Queries at given positions, and rows that are read back.
 		first := sequences
 		first.QueryPositions = []int64{1, 1, 0, 0}
-		must(t, pagedkv.Attend(view, first, k, to, nil))
+		must(t, pagedkv.Attend(view, first, k, to, nil, nil))
 		same(t, means(out, 0, 1, 2, 3), 0.5, 0.5, 0, 3)
 		must(t, pagedkv.ReadSlots(view, []int64{34, 16}, pagedkv.Tensor{}, f32(out[:32])))
 		same(t, means(out, 0, 1), 2, 3)
@@ -146,7 +146,7 @@ func TestValuesInsideKeys(t *testing.T) {
 	keys, out := make([]float32, 2*32), make([]float32, 2*16)
 	keys[32] = 1
 	must(t, pagedkv.Write(view, sequences, f32(keys), pagedkv.Tensor{}))
-	must(t, pagedkv.Attend(view, sequences, f32(make([]float32, 2*32)), f32(out), nil))
+	must(t, pagedkv.Attend(view, sequences, f32(make([]float32, 2*32)), f32(out), nil, nil))
 	same(t, means(out, 0, 1), 0, 0.5)
 	view.Latent = false
 	refused(
@@ -248,7 +248,7 @@ func TestBatchesTakePaddedRows(t *testing.T) {
 	must(t, batch.Write(0, k, v))
 	refused(t, batch.Write(0, k, f32(values[1:]).WithBatchStride(2*64)), pagedkv.ErrInvalidArgument)
 	q, out := make([]float32, 4*128), make([]float32, 4*128)
-	must(t, batch.Attend(0, f32(q).WithBatchStride(2*128), f32(out).WithBatchStride(2*128), nil))
+	must(t, batch.Attend(0, f32(q).WithBatchStride(2*128), f32(out).WithBatchStride(2*128), nil, nil))
 	same(t, []float32{out[0], out[128], out[256], out[384]}, 0, 0.5, 0, 3)
 
 	// The same as [2][sessions][heads][dim].
@@ -259,7 +259,7 @@ func TestBatchesTakePaddedRows(t *testing.T) {
 		values[128+i] = 1
 	}
 	must(t, batch.Write(0, apart(make([]float32, 4*64), 64), apart(values, 64)))
-	must(t, batch.Attend(0, apart(q, 128), apart(out, 128), nil))
+	must(t, batch.Attend(0, apart(q, 128), apart(out, 128), nil, nil))
 	same(t, []float32{out[0], out[256], out[384]}, 0, 0.5, 3)
 	must(t, batch.SetFirstRows(nil))
 }

@@ -79,7 +79,7 @@ func attend(
 ) []float32 {
 	t.Helper()
 	out := make([]float32, len(q))
-	must(t, batch.Attend(layer, f32(q), f32(out), params))
+	must(t, batch.Attend(layer, f32(q), f32(out), params, nil))
 	return out
 }
 
@@ -180,7 +180,7 @@ func TestWhatIsClosedIsStale(t *testing.T) {
 	must(t, err)
 	must(t, cache.Close())
 	_, statsErr := cache.Stats()
-	viewErr := pagedkv.Attend(view, pagedkv.Sequences{QueryHeads: 4}, f32(nil), f32(nil), nil)
+	viewErr := pagedkv.Attend(view, pagedkv.Sequences{QueryHeads: 4}, f32(nil), f32(nil), nil, nil)
 	for i, err := range []error{cache.Close(), statsErr, viewErr} {
 		if !errors.Is(err, pagedkv.ErrStaleHandle) {
 			t.Errorf("call %d after the cache's Close: %v", i, err)

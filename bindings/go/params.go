@@ -108,64 +108,49 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 	}
 }
 
-// ChosenBlocks says which blocks each tile of rows reads for each KV head, instead of all of
-// them: what TopBlocks chooses, or Lists. It also reads the first ones, those with its own
-// tokens, and the last ones before these.
+// ChosenBlocks says which blocks rows read for each KV head, instead of all of them: what TopBlocks
+// chooses, or Lists. They also read the first blocks, those with their own tokens, and the last
+// ones before these.
 type ChosenBlocks struct {
-	// How many blocks each tile chooses for each KV head: those whose keys may score highest. Needs
-	// a cache.
+	// How many blocks are chosen for each KV head: those whose keys may score highest. Needs a
+	// cache.
 	TopBlocks   int
 	FirstBlocks int // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
-	LastBlocks  int // How many blocks before the tile's, as well; 0: one; NoLastBlocks: none.
-	// How many consecutive new tokens of a session are a tile, which chooses once; 0: one.
-	QueriesTogether int
-	// Instead of TopBlocks, ListBlocks indices in the block table for each tile and KV head in
+	LastBlocks  int // How many blocks before their own, as well; 0: one; NoLastBlocks: none.
+	// How many consecutive new tokens of a session choose together, and read the same blocks; 0:
+	// one.
+	TokensPerChoice int
+	// Instead of TopBlocks, ListBlocks indices in the block table for each choice and KV head in
 	// ascending order, NoBlock after the last.
 	Lists      []uint32
 	ListBlocks int
-	// Receives the blocks that TopBlocks chose, in the form of Lists, TopBlocks entries per tile and
-	// KV head; nil: not needed.
-	Chosen []uint32
+}
+
+// choices returns how often blocks are chosen for a KV head.
+func (c *ChosenBlocks) choices(batch batchRows) int {
+	count, tokens := uint64(0), uint64(1)
+	if c.TokensPerChoice > 0 {
+		tokens = uint64(c.TokensPerChoice)
+	}
+	for _, queries := range batch.lengths {
+		count += (uint64(queries) + tokens - 1) / tokens
+	}
+	return int(count)
 }
 
 func (c *ChosenBlocks) place(n *numbers, batch batchRows, kvHeads int) *raw.ChosenBlocks {
 	if c == nil {
 		return nil
 	}
-	out := sized(&raw.ChosenBlocks{QueriesTogether: n.u32("QueriesTogether", c.QueriesTogether)})
-	tiles, together := 0, uint64(out.QueriesTogether)
-	if together == 0 {
-		together = 1
-	}
-	for _, queries := range batch.lengths {
-		tiles += int((uint64(queries) + together - 1) / together)
-	}
-	out.TopBlocks = n.u32("TopBlocks", c.TopBlocks)
-	out.FirstBlocks = n.orNone("FirstBlocks", c.FirstBlocks, NoFirstBlocks)
-	out.LastBlocks = n.orNone("LastBlocks", c.LastBlocks, NoLastBlocks)
-	out.ListBlocks = uint64(n.u32("ListBlocks", c.ListBlocks))
-	out.Lists = n.blocks("Lists", c.Lists, tiles, kvHeads, out.ListBlocks)
-	out.Chosen = n.blocks("Chosen", c.Chosen, tiles, kvHeads, uint64(out.TopBlocks))
-	return out
-}
-
-// BlockMass receives the attention mass of each block of the block table: the weights that the new
-// tokens of a session give to its tokens. Not with ChosenBlocks.
-type BlockMass struct {
-	Queries int       // Only this many last new tokens of each session count; 0: all.
-	Masses  []float32 // Blocks entries per session and query head.
-	Blocks  int       // The number of blocks of the longest session, or more.
-}
-
-func (m *BlockMass) place(n *numbers, sessions, queryHeads int) *raw.BlockMass {
-	if m == nil {
-		return nil
-	}
-	blocks := n.u32("Blocks", m.Blocks)
-	n.exactly("Masses", len(m.Masses), sessions*queryHeads, int(blocks))
-	return sized(&raw.BlockMass{
-		Queries: n.u32("Queries", m.Queries), Masses: firstOrEmpty(m.Masses), Blocks: uint64(blocks),
+	out := sized(&raw.ChosenBlocks{
+		TopBlocks:       n.u32("TopBlocks", c.TopBlocks),
+		FirstBlocks:     n.orNone("FirstBlocks", c.FirstBlocks, NoFirstBlocks),
+		LastBlocks:      n.orNone("LastBlocks", c.LastBlocks, NoLastBlocks),
+		TokensPerChoice: n.u32("TokensPerChoice", c.TokensPerChoice),
+		ListBlocks:      n.u32("ListBlocks", c.ListBlocks),
 	})
+	out.Lists = n.blocks("Lists", c.Lists, c.choices(batch), kvHeads, c.ListBlocks)
+	return out
 }
 
 // AttentionParams vary attention. The zero value, and nil, have the defaults.
@@ -184,9 +169,6 @@ type AttentionParams struct {
 	SinkLogits             []float32     // One per query head, as learned attention sinks.
 	Mask                   *Mask         // nil: none.
 	ChosenBlocks           *ChosenBlocks // nil: all blocks are read.
-	BlockMass              *BlockMass    // nil: not wanted.
-	// Receives the log of the sum of exp(score) of every row and query head; nil: not needed.
-	LSE []float32
 }
 
 // place returns the params of C, which point into the caller's slices.
@@ -196,12 +178,12 @@ func (p *AttentionParams) place(
 	if p == nil {
 		return nil, nil
 	}
-	rows, n := batch.total(), numbers{op: op}
+	n := numbers{op: op}
 	out := sized(&raw.AttentionParams{
 		Scale: p.Scale, Bidirectional: flag(p.Bidirectional), Window: n.u32("Window", p.Window),
 		Sinks: raw.NoSinks, Softcap: p.Softcap, HeadWindows: first(p.HeadWindows),
 		HeadSinks: first(p.HeadSinks), ALiBiSlopes: first(p.ALiBiSlopes),
-		SinkLogits: first(p.SinkLogits), LSE: first(p.LSE),
+		SinkLogits: first(p.SinkLogits),
 	})
 	if p.Sinks != NoSinks {
 		out.Sinks = n.u32("Sinks", p.Sinks)
@@ -210,10 +192,47 @@ func (p *AttentionParams) place(
 	n.length("HeadSinks", len(p.HeadSinks), 1, kvHeads)
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
-	n.length("LSE", len(p.LSE), rows, queryHeads)
 	out.Mask = p.Mask.place(&n, batch)
 	out.ChosenBlocks = p.ChosenBlocks.place(&n, batch, kvHeads)
-	out.BlockMass = p.BlockMass.place(&n, len(batch.lengths), queryHeads)
+	return out, n.err
+}
+
+// AttentionOutputs receive results of attention besides its outputs. nil: not wanted.
+type AttentionOutputs struct {
+	LSE []float32 // The log of the sum of exp(score) of every row and query head.
+	// The blocks that TopBlocks chose, in the form of Lists, TopBlocks entries per choice and KV
+	// head.
+	Chosen []uint32
+	// The attention mass of each block of the block table, MassBlocks entries per session and query
+	// head: the weights that the new tokens of the session give to its tokens. Not with
+	// ChosenBlocks.
+	Masses      []float32
+	MassBlocks  int // The number of blocks of the longest session, or more.
+	MassQueries int // Only this many last new tokens of each session count in Masses; 0: all.
+}
+
+// place returns the outputs of C for a call with these params. They point into the caller's slices.
+func (o *AttentionOutputs) place(
+	op string, params *AttentionParams, batch batchRows, queryHeads, kvHeads int,
+) (*raw.AttentionOutputs, error) {
+	if o == nil {
+		return nil, nil
+	}
+	n := numbers{op: op}
+	out := sized(&raw.AttentionOutputs{
+		LSE: first(o.LSE), MassBlocks: uint64(n.u32("MassBlocks", o.MassBlocks)),
+		MassQueries: n.u32("MassQueries", o.MassQueries),
+	})
+	n.length("LSE", len(o.LSE), batch.total(), queryHeads)
+	choices, top := 0, 0
+	if params != nil && params.ChosenBlocks != nil {
+		choices, top = params.ChosenBlocks.choices(batch), params.ChosenBlocks.TopBlocks
+	}
+	out.Chosen = n.blocks("Chosen", o.Chosen, choices, kvHeads, top)
+	if o.Masses != nil {
+		n.exactly("Masses", len(o.Masses), len(batch.lengths)*queryHeads, o.MassBlocks)
+		out.Masses = firstOrEmpty(o.Masses)
+	}
 	return out, n.err
 }
 
@@ -245,18 +264,18 @@ func (n *numbers) orNone(name string, given, none int) uint32 {
 	return n.u32(name, given)
 }
 
-// blocks checks a slice of perHead indices of blocks per tile and KV head, which may be nil.
-func (n *numbers) blocks(name string, given []uint32, tiles, kvHeads int, perHead uint64) *uint32 {
+// blocks checks a slice of perHead indices of blocks per choice and KV head, which may be nil.
+func (n *numbers) blocks(name string, given []uint32, choices, kvHeads, perHead int) *uint32 {
 	if given == nil || n.err != nil {
 		return nil
 	}
-	overHeads, perTile := bits.Mul64(uint64(kvHeads), perHead)
-	overTiles, needed := bits.Mul64(uint64(tiles), perTile)
-	if kvHeads < 0 || overHeads|overTiles != 0 || needed != uint64(len(given)) {
+	overHeads, perChoice := bits.Mul64(uint64(kvHeads), uint64(perHead))
+	overChoices, needed := bits.Mul64(uint64(choices), perChoice)
+	if kvHeads < 0 || overHeads|overChoices != 0 || needed != uint64(len(given)) {
 		n.err = misuse(
 			n.op, ErrInvalidArgument,
-			"%s has %d entries: %d tiles of %d KV heads of %d blocks are needed", name, len(given),
-			tiles, kvHeads, perHead,
+			"%s has %d entries: %d choices of %d KV heads of %d blocks are needed", name, len(given),
+			choices, kvHeads, perHead,
 		)
 	}
 	return firstOrEmpty(given)

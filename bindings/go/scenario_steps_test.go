@@ -301,7 +301,7 @@ func (p *player) layersOf(
 			return nil, err
 		}
 		out := f32(outs[layer])
-		if err := batch.Attend(layer, f32(q), out, params); err != nil {
+		if err := batch.Attend(layer, f32(q), out, params, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -200,7 +200,7 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 		refused(t, errorOf(batch.StateBlocks(group)), status)
 	}
 	refused(t, batch.Write(1, row, row), pagedkv.ErrUnsupported)
-	refused(t, batch.Attend(1, row, row, nil), pagedkv.ErrUnsupported)
+	refused(t, batch.Attend(1, row, row, nil, nil), pagedkv.ErrUnsupported)
 	refused(t, batch.Commit([]int32{1}), pagedkv.ErrIncomplete)
 	must(t, batch.Abort())
 	refused(t, errorOf(batch.States(1)), pagedkv.ErrStaleHandle)

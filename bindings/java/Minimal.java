@@ -66,7 +66,7 @@ public class Minimal {
     check(pkv.pkv_batch_begin(cache[0], 1, session, new int[] {TOKENS}, batch));
     for (int layer = 0; layer < LAYERS; layer++) {
       check(pkv.pkv_batch_write(batch[0], layer, tensor(k), tensor(v)));
-      check(pkv.pkv_batch_attend(batch[0], layer, null, tensor(q), tensor(out)));
+      check(pkv.pkv_batch_attend(batch[0], layer, null, tensor(q), tensor(out), null));
     }
     check(pkv.pkv_batch_commit(batch[0], TOKENS, tokens));
 

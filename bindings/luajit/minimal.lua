@@ -55,7 +55,7 @@ check(pkv.pkv_batch_begin(cache, 1, out_session, ffi.new("uint32_t[1]", tokens),
 local batch = out_batch[0]
 for layer = 0, layers - 1 do
   check(pkv.pkv_batch_write(batch, layer, keys, values))
-  check(pkv.pkv_batch_attend(batch, layer, nil, queries, outputs))
+  check(pkv.pkv_batch_attend(batch, layer, nil, queries, outputs, nil))
 end
 check(pkv.pkv_batch_commit(batch, tokens, ids))
 

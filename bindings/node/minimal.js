@@ -26,7 +26,7 @@ const tokens = Int32Array.from({length: TOKENS}, (_, i) => 100 + i);
 pkv.pkv_batch_begin(cache[0], 1, session, [TOKENS], batch);
 for (let layer = 0; layer < LAYERS; layer++) {
   pkv.pkv_batch_write(batch[0], layer, tensor(rows(KV_HEADS)), tensor(v));
-  pkv.pkv_batch_attend(batch[0], layer, null, tensor(rows(QUERY_HEADS)), tensor(out));
+  pkv.pkv_batch_attend(batch[0], layer, null, tensor(rows(QUERY_HEADS)), tensor(out), null);
 }
 pkv.pkv_batch_commit(batch[0], TOKENS, tokens);
 

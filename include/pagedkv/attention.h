@@ -39,10 +39,10 @@ typedef enum pkv_mask_kind PKV_ENUM {
   /**
    * int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent among
    * the new tokens of its session, which must be lower than its own, or -1 for none. It sees
-   * itself, its ancestors and, as without a mask, the tokens from before the step. Windows, sinks
-   * and slopes are those of its own text: its position is the number of tokens before the step plus
-   * its depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as
-   * a chunk of a prompt beside trees, costs as much as without a mask.
+   * itself, its ancestors and, as without a mask, the tokens from before the step. For windows,
+   * sinks and slopes, its position is the number of tokens before the step plus its depth, wherever
+   * its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as a chunk of a prompt
+   * beside trees, costs as much as without a mask.
    */
   PKV_MASK_PARENTS = 2,
   /**
@@ -73,79 +73,58 @@ typedef struct pkv_mask {
   int64_t batch_stride;
   uint64_t columns; /**< BYTES: columns; they must reach the last position of each sequence. */
   /**
-   * BYTES: [sequences]: the position of column 0. With -n, the first n columns are ignored (padding
-   * on the left). NULL: 0.
+   * BYTES: [sequences]: the position of column 0. If it is -n, the first n columns are padding on
+   * the left, and are ignored. NULL: 0.
    */
   const int64_t* first_positions;
   /**
-   * BITS: [rows]: the position of each new token in its text, for windows, sinks and slopes: for a
-   * token of a tree, the tokens before the step plus its depth. At least the former; in
-   * pkv_kv_attend, not with query_positions. NULL: not needed in full attention without slopes.
+   * BITS: [rows]: the position of each new token in its text, for windows, sinks and slopes. For a
+   * token of a tree it is the number of tokens before the step plus its depth. No position may be
+   * lower than the number of tokens before the step. Not with query_positions. NULL: not needed in
+   * full attention without slopes.
    */
   const int64_t* positions;
 } pkv_mask;
 
 /**
- * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). The new tokens of each
- * session are cut into tiles, from the first one on. For each KV head, a tile reads the blocks that
- * it chooses, the first ones, those with its tokens, and the last ones before these. Windows, sinks
- * and masks still apply. Not with ALiBi or query_positions.
+ * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). Windows, sinks and
+ * masks still apply. Not with ALiBi or query_positions.
+ *
+ * Consecutive new tokens of a session may choose together. For each KV head, those that choose
+ * together read the first first_blocks blocks, their own blocks, the last_blocks blocks before
+ * these, and the top_blocks blocks that they choose. In arrays, [choices] counts the tokens that
+ * choose together as one: for each session, its new tokens / tokens_per_choice, rounded up. The
+ * choices of all sessions follow each other.
  */
 typedef struct pkv_chosen_blocks {
   uint32_t struct_size; /**< Must be sizeof(pkv_chosen_blocks). */
   /**
-   * How many blocks each tile chooses for each KV head: of the blocks in which it sees a token,
-   * those with the highest scores, which are computed from the largest and the smallest key element
-   * in each dim of a block. Needs a cache. 0: lists must be set.
+   * How many blocks are chosen for each KV head: of the blocks in which the tokens see a token,
+   * those with the highest scores. Scores are computed from the largest and the smallest key
+   * element in each dim of a block. Needs a cache. 0: lists must be set.
    */
   uint32_t top_blocks;
   uint32_t first_blocks; /**< How many blocks at the start are also read; 1 suits most models. */
-  uint32_t last_blocks;  /**< How many right before those of the tile are also read; usually 1. */
+  uint32_t last_blocks;  /**< How many blocks before their own are also read; usually 1. */
   /**
-   * How many consecutive new tokens of a session are a tile, which chooses by the sums of its
-   * tokens' scores and reads its blocks once. 0 or 1: each token is one, as suits decode steps; 64
-   * to 128 suit prompts; UINT32_MAX: all new tokens of a session, as suits trees of speculative
-   * tokens. The last tile of a session may be smaller.
+   * How many consecutive new tokens of a session choose together: their scores are added up, and
+   * they read one set of blocks. 0 or 1: every token chooses for itself, as suits decode steps; 64
+   * to 128 suit prompts; UINT32_MAX: all new tokens of a session choose together, as suits trees of
+   * speculative tokens. The last tokens of a session may be fewer.
    */
-  uint32_t queries_together;
-  uint32_t reserved; /**< Must be 0. */
+  uint32_t tokens_per_choice;
+  uint32_t list_blocks; /**< Indices in each list of `lists`. */
   /**
-   * Instead of top_blocks, [tiles][kv_heads][list_blocks]: the blocks that each tile reads for each
-   * KV head, as ascending indices in the block table, filled up with PKV_NO_BLOCK. They may include
-   * blocks that are read anyway. The tiles of all sessions follow each other. NULL: top_blocks must
-   * be set.
+   * [choices][kv_heads][list_blocks]: the blocks to read instead of top_blocks, as ascending
+   * indices in the block table, filled up with PKV_NO_BLOCK. They may include blocks that are read
+   * anyway. NULL: top_blocks must be set.
    */
   const uint32_t* lists;
-  uint64_t list_blocks; /**< Indices per tile and KV head. */
-  /**
-   * Out, [tiles][kv_heads][top_blocks]: the blocks that top_blocks chose, in the form of `lists`,
-   * for example for another layer. NULL (default): not wanted.
-   */
-  uint32_t* chosen;
 } pkv_chosen_blocks;
 
 /**
- * Asks for the attention mass of each block: the attention weights (after the softmax) of its
- * tokens, summed over the queries of the sequence. The masses of one query sum to 1, minus the
- * weight of a sink logit. This reads the keys once more. Not with chosen blocks.
- */
-typedef struct pkv_block_mass {
-  uint32_t struct_size; /**< Must be sizeof(pkv_block_mass). */
-  /** How many of the last new tokens of each session count; 0 (default): all. */
-  uint32_t queries;
-  /**
-   * Out, [sequences][query_heads][blocks]: the mass of each entry of the block table. Entries
-   * beyond the blocks of a sequence, and all entries of a sequence without queries, are not
-   * changed.
-   */
-  float* masses;
-  uint64_t blocks; /**< Entries per query head; at least the blocks of the longest sequence. */
-} pkv_block_mass;
-
-/**
  * The kind of attention. Variants combine freely, except where noted. Arrays of [rows] have no
- * padding, even if tensors are padded. A call writes to the arrays whose text begins with "Out", so
- * calls that run at the same time need params of their own for these.
+ * padding, even if tensors are padded. All of it is only read, so calls may share it.
  */
 typedef struct pkv_attention_params {
   uint32_t struct_size; /**< Must be sizeof(pkv_attention_params). */
@@ -187,14 +166,38 @@ typedef struct pkv_attention_params {
   const float* sink_logits;
   const pkv_mask* mask;                   /**< NULL (default): none. */
   const pkv_chosen_blocks* chosen_blocks; /**< NULL (default): queries read all blocks. */
-  const pkv_block_mass* block_mass;       /**< NULL (default): not wanted. */
+} pkv_attention_params;
+
+/**
+ * Results of an attention call besides `out`. Arrays that are not NULL are written. They have no
+ * padding, even if tensors are padded.
+ */
+typedef struct pkv_attention_outputs {
+  uint32_t struct_size; /**< Must be sizeof(pkv_attention_outputs). */
+  /** How many of the last new tokens of each session count in masses; 0 (default): all. */
+  uint32_t mass_queries;
   /**
-   * Out, [rows][query_heads]: natural logarithm of the sum of exp(score), including the sink logit.
-   * If a query sees nothing and there is no sink logit, it is -infinity. NULL (default): not
-   * wanted. (FlashAttention returns [heads][rows], FlashInfer logarithms to base 2.)
+   * [rows][query_heads]: natural logarithm of the sum of exp(score), including the sink logit. If a
+   * query sees nothing and there is no sink logit, it is -infinity. NULL (default): not wanted.
+   * (FlashAttention returns [heads][rows], FlashInfer logarithms to base 2.)
    */
   float* lse;
-} pkv_attention_params;
+  /**
+   * [choices][kv_heads][top_blocks]: the blocks that pkv_chosen_blocks.top_blocks chose, in the
+   * form of its lists, for example for another layer. NULL (default): not wanted.
+   */
+  uint32_t* chosen;
+  /**
+   * [sequences][query_heads][mass_blocks]: the attention mass of each block of the block table: the
+   * attention weights (after the softmax) of its tokens, summed over the queries of the sequence.
+   * The masses of one query sum to 1, minus the weight of a sink logit. Entries beyond the blocks
+   * of a sequence, and all entries of a sequence without queries, are not changed. This reads the
+   * keys once more. Not with chosen_blocks. NULL (default): not wanted.
+   */
+  float* masses;
+  /** Entries of masses per query head; at least the blocks of the longest sequence. */
+  uint64_t mass_blocks;
+} pkv_attention_outputs;
 
 /**
  * Computes attention without a cache, over memory and block tables of the caller. Any thread.
@@ -206,6 +209,7 @@ typedef struct pkv_attention_params {
  * @param[in]  params     The kind of attention. NULL: defaults.
  * @param[in]  q          Queries, [sum of query_lengths][query_heads][key_dim].
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim]. May overlap q.
+ * @param[in]  outputs    Where other results go. NULL: none are wanted.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top_blocks),
  * OVERFLOW, OUT_OF_MEMORY. Since 1.0.
@@ -213,7 +217,7 @@ typedef struct pkv_attention_params {
 PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
                                  const pkv_kv_sequences* sequences,
                                  const pkv_attention_params* params, const pkv_tensor* q,
-                                 const pkv_tensor* out);
+                                 const pkv_tensor* out, const pkv_attention_outputs* outputs);
 
 /**
  * Merges the results of attention calls with the same queries over different positions: merged =

@@ -122,19 +122,20 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * its token. If V is INT4, those results are NaN in the 32 dims that share its scale, or in
  * all dims.
  *
- * @param      batch   The batch.
- * @param      layer   The layer of the model, already written in this step.
- * @param[in]  params  The kind of attention. NULL: defaults.
- * @param[in]  q       Queries, [rows][query_heads][key_dim].
- * @param[out] out     Results, [rows][query_heads][value_dim]. May overlap q.
+ * @param      batch    The batch.
+ * @param      layer    The layer of the model, already written in this step.
+ * @param[in]  params   The kind of attention. NULL: defaults.
+ * @param[in]  q        Queries, [rows][query_heads][key_dim].
+ * @param[out] out      Results, [rows][query_heads][value_dim]. May overlap q.
+ * @param[in]  outputs  Where other results go. NULL: none are wanted.
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
- * group's, or a block list), UNSUPPORTED (NONE),
- * INVALID_ARGUMENT (also: params that exclude each other), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * group's, or a block list), UNSUPPORTED (NONE), INVALID_ARGUMENT (also: params and outputs that
+ * exclude each other), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,
-                                    const pkv_tensor* out);
+                                    const pkv_tensor* out, const pkv_attention_outputs* outputs);
 
 /**
  * Ends a step: adds the new tokens to every session, seals full blocks and closes the batch. If it

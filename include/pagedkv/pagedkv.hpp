@@ -452,10 +452,10 @@ class Owner {
 
 }  // namespace detail
 
+using AttentionOutputs = detail::Config<pkv_attention_outputs>;
 using AttentionParams = detail::Config<pkv_attention_params>;
 using BlockIo = detail::Config<pkv_block_io>;
 using KvSequences = detail::Config<pkv_kv_sequences>;
-using BlockMass = detail::Config<pkv_block_mass>;
 using CacheConfig = detail::Config<pkv_cache_config>;
 using ComputeConfig = detail::Config<pkv_compute_config>;
 using DirectoryConfig = detail::Config<pkv_directory_config>;
@@ -685,14 +685,11 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     detail::has_rows("k", k, reach_, shape.kv_heads, shape.key_dim);
     check(pkv_batch_write(handle_, layer, k.get(), nullptr));
   }
-  void attend(uint32_t layer, const ConstTensor& q, const Tensor& out) {
-    check_rows(layer, q, out);
-    check(pkv_batch_attend(handle_, layer, nullptr, q.get(), out.get()));
-  }
   void attend(uint32_t layer, const ConstTensor& q, const Tensor& out,
-              const pkv_attention_params& params) {
+              const pkv_attention_params& params = AttentionParams(),
+              const pkv_attention_outputs& outputs = AttentionOutputs()) {
     check_rows(layer, q, out);
-    check(pkv_batch_attend(handle_, layer, &params, q.get(), out.get()));
+    check(pkv_batch_attend(handle_, layer, &params, q.get(), out.get(), &outputs));
   }
 
   /** Returns addresses in the cache's memory, valid until the batch ends. */
@@ -1140,10 +1137,11 @@ struct KvView : detail::Config<pkv_kv_view> {
 /** Computes attention over the caller's memory. */
 inline void kv_attend(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
                       const ConstTensor& q, const Tensor& out,
-                      const pkv_attention_params& params = AttentionParams()) {
+                      const pkv_attention_params& params = AttentionParams(),
+                      const pkv_attention_outputs& outputs = AttentionOutputs()) {
   detail::has_rows("q", q, detail::reach(sequences), sequences.query_heads, kv.key_dim);
   detail::has_rows("out", out, detail::reach(sequences), sequences.query_heads, kv.value_dim);
-  check(pkv_kv_attend(compute, &kv, &sequences, &params, q.get(), out.get()));
+  check(pkv_kv_attend(compute, &kv, &sequences, &params, q.get(), out.get(), &outputs));
 }
 
 /** Writes rows to the last positions of sequences, or to their query_positions. */

@@ -19,10 +19,11 @@ pkv_status pkv_attention_merge(pkv_compute compute, size_t count, const pkv_tens
 
 pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
                          const pkv_kv_sequences* sequences, const pkv_attention_params* params,
-                         const pkv_tensor* q, const pkv_tensor* out) {
+                         const pkv_tensor* q, const pkv_tensor* out,
+                         const pkv_attention_outputs* outputs) {
   return guarded([&] {
     const ComputeLease lease(compute);
     attention::attend_stateless(*lease, read_struct(kv, "kv"), read_struct(sequences, "sequences"),
-                                params, q, out);
+                                params, q, out, outputs);
   });
 }

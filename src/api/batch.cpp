@@ -164,8 +164,10 @@ pkv_status pkv_batch_write(pkv_batch handle, uint32_t layer, const pkv_tensor* k
 }
 
 pkv_status pkv_batch_attend(pkv_batch handle, uint32_t layer, const pkv_attention_params* params,
-                            const pkv_tensor* q, const pkv_tensor* out) {
-  return guarded([&] { BatchLease(handle, Access::write)->attend(layer, params, q, out); });
+                            const pkv_tensor* q, const pkv_tensor* out,
+                            const pkv_attention_outputs* outputs) {
+  return guarded(
+      [&] { BatchLease(handle, Access::write)->attend(layer, params, q, out, outputs); });
 }
 
 pkv_status pkv_batch_commit(pkv_batch handle, size_t n, const int32_t* tokens) {

@@ -22,24 +22,30 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   KeysValues rows = rows_of(model, 1);
   write(batch, 0, model, rows);
   Rows q(1, 2, 16), out(1, 2, 16);
-  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
+  const pkv_tensor queries = q.tensor(), results = out.tensor();
   AttentionParams params;
   float mass[2 * 3];
-  const auto status = [&] { return pkv_batch_attend(batch, 0, &params, &queries, &outputs); };
+  const auto status = [&] {
+    return pkv_batch_attend(batch, 0, &params, &queries, &results, &params.outputs);
+  };
   params.weigh(mass, 2);
   REFUSED(PKV_INVALID_ARGUMENT, status());
-  params.own_mass.blocks = UINT64_MAX;
+  params.outputs.mass_blocks = UINT64_MAX;
   REFUSED(PKV_OVERFLOW, status());
-  params.own_mass.blocks = 3;
+  params.outputs.mass_blocks = 3;
   CHECK(status());
-  params.own_mass.queries = 9;
+  params.outputs.mass_queries = 9;
   CHECK(status());
   EXPECT_NEAR(1, mass[0] + mass[1] + mass[2], 1e-5);
   params.choose(1);
   REFUSED(PKV_INVALID_ARGUMENT, status());
   params.chosen_blocks = nullptr;
-  params.own_mass.masses = nullptr;
+  params.outputs.masses = nullptr;
   REFUSED(PKV_INVALID_ARGUMENT, status());
+  params.outputs.mass_blocks = 0;
+  REFUSED(PKV_INVALID_ARGUMENT, status());
+  params.outputs.mass_queries = 0;
+  CHECK(status());
 }
 
 // Blocks of the plain layout are of any size. Keys of zeros give every position the same weight.
@@ -55,11 +61,12 @@ TEST(BlockMass, OfBlocksOfAnySize) {
       const HostSequences sequences(memory, 1, {1}, {24}, random);
       const pkv_kv_sequences given = sequences.get();
       Rows q(1, 1, 16), out(1, 1, 16);
-      const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
+      const pkv_tensor queries = q.fill(random).tensor(), results = out.tensor();
       AttentionParams params;
       std::vector<float> mass(24 / size);
       params.weigh(mass.data(), mass.size());
-      CHECK(pkv_kv_attend(compute, &memory.view, &given, &params, &queries, &outputs));
+      CHECK(pkv_kv_attend(compute, &memory.view, &given, &params, &queries, &results,
+                          &params.outputs));
       for (const float one : mass) EXPECT_NEAR(static_cast<float>(size) / 24, one, 1e-6);
     }
   }
@@ -75,12 +82,12 @@ TEST(BlockMass, ReadsNoBlocksBeforeAWindow) {
   sequences.tables[0] = sequences.tables[1] = UINT32_MAX;
   const pkv_kv_sequences given = sequences.get();
   Rows q(1, 1, 16), out(1, 1, 16);
-  const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
+  const pkv_tensor queries = q.fill(random).tensor(), results = out.tensor();
   AttentionParams params;
   float mass[4];
   params.window = 8;
   params.weigh(mass, 4);
-  CHECK(pkv_kv_attend(nullptr, &memory.view, &given, &params, &queries, &outputs));
+  CHECK(pkv_kv_attend(nullptr, &memory.view, &given, &params, &queries, &results, &params.outputs));
   EXPECT_EQ((std::vector<float>{0, 0, 0.5f, 0.5f}), std::vector<float>(mass, mass + 4));
 }
 
@@ -101,11 +108,11 @@ TEST(BlockMass, NeedsNoCache) {
     CHECK(pkv_kv_write(compute, &memory.view, &whole, &k, &v));
   }
   Rows q(3, 2, 16), out(3, 2, 16);
-  const pkv_tensor queries = q.fill(random).tensor(), outputs = out.tensor();
+  const pkv_tensor queries = q.fill(random).tensor(), results = out.tensor();
   AttentionParams params;
   std::vector<float> mass(2 * 2 * 4, -1.0f);
   params.weigh(mass.data(), 4);
-  CHECK(pkv_kv_attend(compute, &memory.view, &given, &params, &queries, &outputs));
+  CHECK(pkv_kv_attend(compute, &memory.view, &given, &params, &queries, &results, &params.outputs));
   for (size_t head = 0; head < 4; head++) {
     double sum = 0;
     for (size_t i = 0; i < (head < 2 ? 3 : 4); i++) sum += double{mass[head * 4 + i]};

@@ -215,7 +215,7 @@ class CallPlay : public DrawnCall {
   }
 
   size_t mass_size() const {
-    return sequences_.size() * model_.query_heads * params_.own_mass.blocks;
+    return sequences_.size() * model_.query_heads * params_.outputs.mass_blocks;
   }
 
   void expect_row(uint32_t row, uint32_t h, const Doubles& queries, const Doubles& k,
@@ -249,9 +249,10 @@ class CallPlay : public DrawnCall {
       wanted.tolerance.push_back(reference.tolerance(d, out_dtype_) + rotation_tolerance());
     wanted.lse = reference.lse;
     wanted.lse_tolerance = reference.lse_tolerance + rotation_tolerance();
-    const uint32_t counted = params_.own_mass.queries;
+    const uint32_t counted = params_.outputs.mass_queries;
     if (!wants_mass_ || (counted != 0 && query.index + counted < s.queries)) return;
-    Mass* const mass = &mass_[(query.sequence * model_.query_heads + h) * params_.own_mass.blocks];
+    Mass* const mass =
+        &mass_[(query.sequence * model_.query_heads + h) * params_.outputs.mass_blocks];
     for (size_t n = 0; n < reference.positions().size(); n++) {
       Mass& block = mass[reference.positions()[n] / block_size()];
       block.sum += reference.weights()[n];
@@ -293,7 +294,7 @@ class CallPlay : public DrawnCall {
   void attend_over_memory(pkv_isa isa) {
     const pkv_kv_sequences given = sequences();
     compare(make_call(params_, [&](const auto& params, const auto& q, const auto& out) {
-      return pkv_kv_attend(compute_of(isa), &view_, &given, &params, &q, &out);
+      return pkv_kv_attend(compute_of(isa), &view_, &given, &params, &q, &out, &params.outputs);
     }));
   }
 
@@ -310,12 +311,13 @@ class CallPlay : public DrawnCall {
     write_step(batch);
     for (size_t s = 0; s < sessions.size(); s++) compare_stored(sessions[s], s);
     const auto attend = [&](const auto& params, const auto& q, const auto& out) {
-      return pkv_batch_attend(batch, 0, &params, &q, &out);
+      return pkv_batch_attend(batch, 0, &params, &q, &out, &params.outputs);
     };
     if (top_ != 0) choose(attend);
     const Result result = make_call(params_of_layer(), attend);
     compare(result);
     AttentionParams silent = params_of_layer();
+    silent.outputs = made<pkv_attention_outputs>();
     Result again{Rows(tensor_rows_, model_.query_heads, model_.value_dim, out_dtype_), {}, {}};
     call_with(attend, silent, again.out);
     EXPECT_TRUE(result.out == again.out) << "without lse and mass";
@@ -413,7 +415,7 @@ class CallPlay : public DrawnCall {
     params.own_blocks.lists = nullptr;
     params.own_blocks.list_blocks = 0;
     params.own_blocks.top_blocks = top_;
-    params.own_blocks.chosen = lists_.data();
+    params.outputs.chosen = lists_.data();
     const Result result = make_call(params, call);
     params_.own_blocks.lists = lists_.data();
     params_.own_blocks.list_blocks = list_size_;
@@ -514,7 +516,7 @@ class CallPlay : public DrawnCall {
     given.block_tables = tables.data();
     const Result again =
         make_call(params_, [&](const auto& params, const auto& q, const auto& out) {
-          return pkv_kv_attend(compute_of(isa), &view, &given, &params, &q, &out);
+          return pkv_kv_attend(compute_of(isa), &view, &given, &params, &q, &out, &params.outputs);
         });
     EXPECT_TRUE(result.out == again.out) << "over the memory of the cache";
   }
@@ -528,7 +530,7 @@ class CallPlay : public DrawnCall {
   }
 
   template <class Call>
-  void call_with(const Call& call, const pkv_attention_params& params, Rows& out) {
+  void call_with(const Call& call, const AttentionParams& params, Rows& out) {
     pkv_tensor q = q_.tensor(), to = out.tensor();
     q.batch_stride = batch_rows() * q.row_stride;
     to.batch_stride = batch_rows() * to.row_stride;
@@ -578,9 +580,8 @@ class CallPlay : public DrawnCall {
         Rows(tensor_rows_, model_.query_heads, model_.value_dim, out_dtype_, out_placement_),
         std::vector<float>(size_t{total_queries()} * model_.query_heads + 1, 7.0f),
         std::vector<float>(mass_size() + 1, 7.0f)};
-    if (wants_lse_) params.lse = result.lse.data();
-    params.own_mass.masses = result.mass.data();
-    if (wants_mass_) params.block_mass = &params.own_mass;
+    if (wants_lse_) params.outputs.lse = result.lse.data();
+    if (wants_mass_) params.outputs.masses = result.mass.data();
     call_with(call, params, result.out);
     EXPECT_TRUE(result.out.gaps_untouched());
     EXPECT_TRUE(seed_ % 4 != 0 || same_over_queries(call, params, result)) << "over queries";
@@ -612,7 +613,7 @@ class CallPlay : public DrawnCall {
   // Entries that belong to no block stay as they were.
   void compare_mass(const std::vector<float>& mass) const {
     for (size_t i = 0; i < mass_.size(); i++) {
-      const size_t size = params_.own_mass.blocks, s = i / size / model_.query_heads;
+      const size_t size = params_.outputs.mass_blocks, s = i / size / model_.query_heads;
       const bool written = sequences_[s].queries > 0 && i % size < blocks_of(sequences_[s]);
       if (mass_[i].poisoned) continue;
       ASSERT_NEAR(written ? mass_[i].sum : 7, double{mass[i]}, mass_[i].tolerance)
@@ -634,7 +635,7 @@ class CallPlay : public DrawnCall {
   std::vector<uint64_t> kv_lengths_;
   uint64_t stride_ = 0;
   std::vector<Expected> expected_;  // [queries][query heads]
-  std::vector<Mass> mass_;          // [sequences][query heads][block_mass_size]
+  std::vector<Mass> mass_;          // [sequences][query heads][mass_blocks]
 };
 
 }  // namespace cache_test

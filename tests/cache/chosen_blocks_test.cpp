@@ -21,7 +21,8 @@ std::vector<uint32_t> choose(pkv_cache cache, pkv_session session, const Model& 
   write(batch, 0, model, rows);
   std::vector<uint32_t> chosen(model.kv_heads * top);
   AttentionParams params;
-  params.choose(top).chosen = chosen.data();
+  params.choose(top);
+  params.outputs.chosen = chosen.data();
   Rows out(1, model.query_heads, model.values());
   attend(batch, 0, q, out, &params);
   return chosen;
@@ -82,7 +83,7 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   params.choose(2);
   params.own_blocks.first_blocks = params.own_blocks.last_blocks = 0;
   std::vector<uint32_t> chosen(2);
-  params.own_blocks.chosen = chosen.data();
+  params.outputs.chosen = chosen.data();
   attend(batch, 0, q, out, &params);
   EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
 }
@@ -111,8 +112,8 @@ struct Prompt {
   void attend_part(pkv_batch batch, uint32_t first, uint32_t count, uint32_t top) {
     std::vector<uint32_t> found((count + tile - 1) / tile * model.kv_heads * top);
     AttentionParams params;
-    params.choose(top).queries_together = tile;
-    params.own_blocks.chosen = found.data();
+    params.choose(top).tokens_per_choice = tile;
+    params.outputs.chosen = found.data();
     Rows queries = q.slice(first, count), outputs(count, model.query_heads, model.values());
     attend(batch, 0, queries, outputs, &params);
     chosen.insert(chosen.end(), found.begin(), found.end());
@@ -252,10 +253,9 @@ TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
       write(batch, 0, model, own);
       AttentionParams params;
       params.choose(5);
-      params.own_blocks.chosen = chosen[i].data();
+      params.outputs.chosen = chosen[i].data();
       Rows own_q = q, out(1, 2, 64);
-      const pkv_tensor queries = own_q.tensor(), outputs = out.tensor();
-      CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+      attend(batch, 0, own_q, out, &params);
       commit(batch);
     });
   for (std::thread& thread : threads) thread.join();
@@ -288,9 +288,9 @@ TEST(ChosenBlocks, AfterARunnerThatFailed) {
   Rows q(1, 2, 64), out(1, 2, 64);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   fails = true;
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   fails = false;
-  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
 }
 
 TEST(ChosenBlocks, CountInTheStatistics) {
@@ -307,10 +307,10 @@ TEST(ChosenBlocks, CountInTheStatistics) {
   Rows q(1, 2, 64), out(1, 2, 64);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   params.choose(4);  // as many as there are to choose from
-  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   EXPECT_EQ(before, stats_of(cache).memory_bytes);
   params.choose(2);
-  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).memory_bytes);
 }
 

@@ -56,7 +56,7 @@ class Step {
   pkv_status attend(pkv_compute compute, Rows& out) {
     const pkv_kv_sequences sequences = host_.get();
     const pkv_tensor q = q_.tensor(), o = out.tensor();
-    return pkv_kv_attend(compute, &memory_.view, &sequences, nullptr, &q, &o);
+    return pkv_kv_attend(compute, &memory_.view, &sequences, nullptr, &q, &o, nullptr);
   }
   Rows run(pkv_compute compute) {
     Rows out(rows, 8, 64);

@@ -59,10 +59,10 @@ class Step {
     Rows outs[] = {Rows(rows, 8, model_.key_dim), Rows(rows, 8, model_.key_dim)};
     std::vector<float> lse(rows * 8);
     AttentionParams params;
-    params.lse = lse.data();
+    params.outputs.lse = lse.data();
     for (Rows& out : outs) {
       const pkv_tensor to = out.tensor();
-      CHECK(pkv_kv_attend(compute, &memory_.view, &sequences, &params, &q, &to));
+      CHECK(pkv_kv_attend(compute, &memory_.view, &sequences, &params, &q, &to, &params.outputs));
       params.window = 30;
     }
     Rows merged(rows, 8, model_.key_dim);

@@ -132,7 +132,7 @@ class HostRows : public testing::Test {
   pkv_status try_attend(const pkv_kv_sequences& sequences, const pkv_attention_params& given,
                         Rows& out) {
     const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-    return pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &queries, &outputs);
+    return pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &queries, &outputs, nullptr);
   }
   pkv_status try_attend(const pkv_kv_sequences& sequences, const pkv_attention_params& given) {
     Rows out(total, heads, value_dim);
@@ -168,7 +168,7 @@ TEST_F(HostRows, PaddedBatches) {
         EXPECT_TRUE(bytes == memory.bytes);
         const AttentionParams given;
         const pkv_tensor from = queries.tensor(), to = out.tensor();
-        CHECK(pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &from, &to));
+        CHECK(pkv_kv_attend(nullptr, &memory.view, &sequences, &given, &from, &to, nullptr));
         EXPECT_TRUE(expected == out.dense());
         EXPECT_TRUE(out.padding_untouched());
       }
@@ -188,13 +188,13 @@ TEST_F(HostRows, PackedRowsFromFirstRows) {
   apart.copy(10, q, 5, 1);
   apart.copy(11, q, 6, 20);
   const pkv_tensor from = apart.tensor(), to = out.tensor();
-  CHECK(pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to));
+  CHECK(pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to, nullptr));
   EXPECT_TRUE(expected.slice(0, 5) == out.slice(3, 5));
   EXPECT_TRUE(expected.slice(5, 21) == out.slice(10, 21));
   const uint32_t same[] = {0, 4, 4, 5};
   sequences.first_rows = same;
   REFUSED(PKV_INVALID_ARGUMENT,
-          pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to));
+          pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to, nullptr));
 }
 
 TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
@@ -211,7 +211,7 @@ TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
     out.row_stride = row, out.head_stride = head, out.batch_stride = batch;
     const pkv_tensor from = q.tensor();
     REFUSED(PKV_INVALID_ARGUMENT,
-            pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &out))
+            pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &out, nullptr))
         << batch;
     EXPECT_TRUE(std::strstr(pkv_last_error(), "overlap") != nullptr) << pkv_last_error();
   }
@@ -223,7 +223,7 @@ TEST_F(HostRows, RefusesHeadStridesBesideDenseRows) {
   pkv_tensor from = q.tensor(), out = Rows(total, heads, value_dim).tensor();
   from.row_stride = 0, from.head_stride = 2 * dim;
   REFUSED(PKV_INVALID_ARGUMENT,
-          pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &out));
+          pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &out, nullptr));
   EXPECT_STREQ("q: row_stride is 0 (dense), but head_stride is 64; dense heads are 32 apart",
                pkv_last_error());
 }
@@ -409,7 +409,7 @@ TEST(CacheRows, PaddedBatchesAndTrees) {
         const pkv_tensor keys = k.tensor(), values = v.tensor(), from = queries.tensor(),
                          to = out.tensor();
         CHECK(pkv_batch_write(batch, 0, &keys, &values));
-        CHECK(pkv_batch_attend(batch, 0, &given, &from, &to));
+        CHECK(pkv_batch_attend(batch, 0, &given, &from, &to, nullptr));
         EXPECT_TRUE(expected == out.dense());
         EXPECT_TRUE(out.padding_untouched());
         EXPECT_TRUE(stored == materialize(sessions[2], 0, model, 0, 20));

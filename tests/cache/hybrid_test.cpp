@@ -233,9 +233,9 @@ TEST(Hybrid, AttentionCannotLookBeyondTheWindow) {
   AttentionParams params;
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   params.window = window + 1;
-  REFUSED(PKV_OUT_OF_RANGE, pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  REFUSED(PKV_OUT_OF_RANGE, pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   params.window = window;
-  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
 }
 
 TEST(Hybrid, TrimInsideTheWindowGoesOnAsIfNothingWasThere) {

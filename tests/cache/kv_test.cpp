@@ -71,7 +71,7 @@ void play(const Model& model, pkv_layout layout, pkv_isa isa) {
     host.rows = rows;
     const pkv_kv_sequences sequences = host.get();
     const pkv_tensor queries = q.tensor(), outputs = again.tensor();
-    CHECK(pkv_kv_attend(compute, &memory.view, &sequences, nullptr, &queries, &outputs));
+    CHECK(pkv_kv_attend(compute, &memory.view, &sequences, nullptr, &queries, &outputs, nullptr));
     EXPECT_TRUE(out == again) << "other bits than the cache's";
   }
   for (size_t s = 0; s < 3; s++) host.rows[s] = static_cast<uint32_t>(lengths[s]);
@@ -329,7 +329,8 @@ TEST(KvErrors, NameTheValuesOfEnums) {
     mask.data = &parent;
     const auto params = made<pkv_attention_params>({.mask = &mask});
     const pkv_tensor out = row.tensor();
-    EXPECT_EQ(PKV_INVALID_ARGUMENT, pkv_kv_attend(nullptr, &view, &sequence, &params, &q, &out));
+    EXPECT_EQ(PKV_INVALID_ARGUMENT,
+              pkv_kv_attend(nullptr, &view, &sequence, &params, &q, &out, nullptr));
     return pkv_last_error();
   };
   const auto value = [](auto& field, int32_t number) { std::memcpy(&field, &number, 4); };

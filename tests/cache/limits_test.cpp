@@ -250,7 +250,7 @@ TEST(Limits, LevelsOfSharedBlocks) {
     const pkv_kv_sequences sequences = sequences_of(1, queries, lengths, tables);
     Rows q(levels, 1, 16), out(levels, 1, 16);
     const pkv_tensor query = q.tensor(), output = out.tensor();
-    CHECK(pkv_kv_attend(compute, &memory.view, &sequences, nullptr, &query, &output));
+    CHECK(pkv_kv_attend(compute, &memory.view, &sequences, nullptr, &query, &output, nullptr));
     for (uint32_t i = 0; i < levels; i++)
       ASSERT_NEAR(1 + 2.0 / (i + 1), out.get(i, 0, 0), 1e-4) << "sequence " << i;
   });

@@ -147,7 +147,7 @@ Rows decode(pkv_cache cache, pkv_session session, const Model& model, uint32_t t
   AttentionParams params;
   if (top_blocks != 0) params.choose(top_blocks);
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   return out;
 }
 

@@ -223,7 +223,7 @@ inline void attend_layer(Stage& stage, Source& draw, Step& step, uint32_t layer)
   AttentionParams params;
   params.scale = 1;
   if (!stage.attempt(
-          [&] { return pkv_batch_attend(step.batch, layer, &params, &queries, &outputs); },
+          [&] { return pkv_batch_attend(step.batch, layer, &params, &queries, &outputs, nullptr); },
           obstacle) ||
       step.rows.empty())
     return;

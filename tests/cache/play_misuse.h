@@ -49,7 +49,7 @@ inline void stale(Stage& stage, Source& draw) {
       [&] { return pkv_batch_begin(cache, 1, &session, &one, &begun); },
       [&] { return pkv_batch_choose_victims(cache, 1, &session, &one, 1, &made, &count); },
       [&] { return pkv_batch_write(batch, 0, &tensor, &tensor); },
-      [&] { return pkv_batch_attend(batch, 0, nullptr, &tensor, &tensor); },
+      [&] { return pkv_batch_attend(batch, 0, nullptr, &tensor, &tensor, nullptr); },
       [&] { return pkv_batch_accept(batch, 0, 1, &one); },
       [&] { return pkv_batch_commit(batch, 1, &token); },
       [&] { return pkv_batch_abort(batch); }};
@@ -123,9 +123,9 @@ inline void beyond(Stage& stage, Source& draw) {
     Step& step = *stage.steps[draw.below(stage.steps.size())];
     cases.push_back(
         {PKV_OUT_OF_RANGE, [&] { return pkv_batch_write(step.batch, layer, &tensor, &tensor); }});
-    cases.push_back({PKV_OUT_OF_RANGE, [&] {
-                       return pkv_batch_attend(step.batch, layer, nullptr, &tensor, &tensor);
-                     }});
+    cases.push_back(
+        {PKV_OUT_OF_RANGE,
+         [&] { return pkv_batch_attend(step.batch, layer, nullptr, &tensor, &tensor, nullptr); }});
     cases.push_back({PKV_OUT_OF_RANGE, [&] {
                        return pkv_batch_accept(step.batch, step.members.size(), 0, nullptr);
                      }});

@@ -85,7 +85,7 @@ struct Attention {
     given.alibi_slopes = alibi_slopes.empty() ? nullptr : alibi_slopes.data();
     given.sink_logits = sink_logits.empty() ? nullptr : sink_logits.data();
     if (!mask.empty()) given.see_bits(mask.data(), static_cast<int64_t>(mask_words));
-    given.lse = lse;
+    given.outputs.lse = lse;
     return given;
   }
 };

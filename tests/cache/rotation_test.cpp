@@ -225,7 +225,7 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
       const pkv_tensor k = rows.k.tensor(), v = rows.v.tensor(), queries = q.tensor();
       const auto attend_to = [&](const pkv_kv_view& kv, const pkv_kv_sequences& which, Rows& out) {
         const pkv_tensor to = out.tensor();
-        CHECK(pkv_kv_attend(nullptr, &kv, &which, nullptr, &queries, &to));
+        CHECK(pkv_kv_attend(nullptr, &kv, &which, nullptr, &queries, &to, nullptr));
       };
       CHECK(pkv_kv_write(nullptr, &memory.view, &list, &k, &v));
       attend_to(memory.view, list, of_memory);

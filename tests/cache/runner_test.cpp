@@ -227,11 +227,11 @@ TEST_F(Runner, OneThatErrsIsTold) {
     Batch batch = begin(cache, {session}, {prompt});
     errs = true;
     REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_write(batch, 0, &k, &v));
-    REFUSED(PKV_INCOMPLETE, pkv_batch_attend(batch, 0, nullptr, &queries, &outputs));
+    REFUSED(PKV_INCOMPLETE, pkv_batch_attend(batch, 0, nullptr, &queries, &outputs, nullptr));
     errs = false;
     CHECK(pkv_batch_write(batch, 0, &k, &v));
     errs = true;
-    REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_attend(batch, 0, nullptr, &queries, &outputs));
+    REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_attend(batch, 0, nullptr, &queries, &outputs, nullptr));
     errs = false;
     batch.close();
     session.close();

@@ -137,10 +137,10 @@ TEST_P(Sinks, NoCallCanAskForMoreThanTheLayerKeeps) {
   Attention attention = attention_of(model);
   attention.sinks = sinks + 1;
   AttentionParams params = attention.params();
-  REFUSED(PKV_OUT_OF_RANGE, pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  REFUSED(PKV_OUT_OF_RANGE, pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   params.sinks = 3;
   params.window = 2;
-  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   attention.sinks = 3;
   attention.window = 2;
   EXPECT_LE(worst_error(q, out, 0, 5, rows, 5, attention), 1.0);

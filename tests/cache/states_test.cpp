@@ -455,7 +455,7 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
   REFUSED(PKV_INVALID_ARGUMENT, pkv_session_read_state(session, 1, 20, 99, state.data()));
   Batch batch = begin(cache, {session}, {1});
   REFUSED(PKV_UNSUPPORTED, pkv_batch_write(batch, 1, &tensor, &tensor));
-  REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 1, nullptr, &tensor, &tensor));
+  REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 1, nullptr, &tensor, &tensor, nullptr));
   REFUSED(PKV_UNSUPPORTED, pkv_batch_get_slot_mapping(batch, state_group, 1, &slot, &count));
   const void* before;
   void* after;

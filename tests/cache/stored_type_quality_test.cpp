@@ -100,7 +100,7 @@ class StoredTypeQuality : public testing::Test {
           v(at.v.begin(), at.v.end()), out(q.size());
       const pkv_tensor queries = dense(q), keys = dense(k), values = dense(v), to = dense(out);
       CHECK(pkv_batch_write(batch, layer, &keys, &values));
-      CHECK(pkv_batch_attend(batch, layer, nullptr, &queries, &to));
+      CHECK(pkv_batch_attend(batch, layer, nullptr, &queries, &to, nullptr));
       for (size_t i = 0; i < out.size(); i++) {
         errors += (double{out[i]} - at.out[i]) * (double{out[i]} - at.out[i]);
         outputs += at.out[i] * at.out[i];

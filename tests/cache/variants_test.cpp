@@ -175,9 +175,9 @@ TEST(Latent, ValuesAreNotGiven) {
 // Attends each query alone to positions [first, end) of rows that lie one after the other, as
 // blocks of one token.
 void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& out,
-                  const pkv_attention_params& params) {
+                  const AttentionParams& params) {
   const pkv_tensor k = all.k.tensor(), v = all.v.tensor(), queries = q.tensor(),
-                   outputs = out.tensor();
+                   results = out.tensor();
   const auto view = made<pkv_kv_view>({.layout = PKV_LAYOUT_PLAIN,
                                        .block_size = 1,
                                        .kv_heads = all.k.heads(),
@@ -198,10 +198,8 @@ void attend_piece(KeysValues& all, uint64_t first, uint64_t end, Rows& q, Rows& 
   std::vector<uint32_t> tables;
   for (size_t row = 0; row < q.rows(); row++)
     for (uint64_t p = first; p < end; p++) tables.push_back(static_cast<uint32_t>(p));
-  const pkv_kv_sequences sequences{sizeof sequences, q.heads(),      q.rows(),
-                                   ones.data(),      lengths.data(), tables.data(),
-                                   end - first,      nullptr,        nullptr};
-  CHECK(pkv_kv_attend(nullptr, &view, &sequences, &params, &queries, &outputs));
+  const pkv_kv_sequences sequences = sequences_of(q.heads(), ones, lengths, tables);
+  CHECK(pkv_kv_attend(nullptr, &view, &sequences, &params, &queries, &results, &params.outputs));
 }
 
 // Attention over pieces of a sequence, merged by their log-sum-exps, is attention over the whole.

@@ -704,9 +704,9 @@ TEST(Cpp, ComputesWithoutACache) {
   sequences.query_lengths = query_lengths, sequences.kv_lengths = kv_lengths;
   sequences.block_tables = table, sequences.block_table_stride = 2;
   std::vector<float> q(QUERY_HEADS * DIM), out(q.size()), lse(QUERY_HEADS);
-  pagedkv::AttentionParams params;
-  params.lse = lse.data();
-  pagedkv::kv_attend(compute, kv, sequences, q, out, params);
+  pagedkv::AttentionOutputs outputs;
+  outputs.lse = lse.data();
+  pagedkv::kv_attend(compute, kv, sequences, q, out, pagedkv::AttentionParams(), outputs);
   EXPECT_NEAR(out[0], 9.5, 1e-5);
   pagedkv::kv_attend(nullptr, kv, sequences, q, out);
   EXPECT_NEAR(out[0], 9.5, 1e-5);

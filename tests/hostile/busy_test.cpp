@@ -104,7 +104,7 @@ TEST(Busy, Batch) {
   const auto attend = [](World& world) {
     std::vector<float> q(3 * q_floats), out(3 * q_floats);
     const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-    return pkv_batch_attend(world.batch, 0, nullptr, &q_rows, &out_rows);
+    return pkv_batch_attend(world.batch, 0, nullptr, &q_rows, &out_rows, nullptr);
   };
   try_all(Handle::batch, attend, [](const Function&) { return PKV_BUSY; });
 }
@@ -163,7 +163,7 @@ TEST(Busy, Compute) {
     auto sequences = sequences_of(query_heads, queries, lengths, table);
     std::vector<float> q(q_floats), out(q_floats);
     const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-    return pkv_kv_attend(world.compute, &view, &sequences, nullptr, &q_rows, &out_rows);
+    return pkv_kv_attend(world.compute, &view, &sequences, nullptr, &q_rows, &out_rows, nullptr);
   };
   try_all(Handle::compute, attend,
           [](const Function& function) { return function.closes ? PKV_BUSY : PKV_OK; });
@@ -177,7 +177,7 @@ TEST(Busy, DestroyWaitsForItsChildren) {
       [](World& world) {
         std::vector<float> q(3 * q_floats), out(3 * q_floats);
         const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-        return pkv_batch_attend(world.batch, 0, nullptr, &q_rows, &out_rows);
+        return pkv_batch_attend(world.batch, 0, nullptr, &q_rows, &out_rows, nullptr);
       },
       [](World& world) {
         pkv_session fork = nullptr;

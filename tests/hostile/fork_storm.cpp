@@ -82,7 +82,7 @@ struct House {
                      results = tensor(out.data());
     for (uint32_t layer = 0; layer < layers; layer++) {
       OK(pkv_batch_write(step, layer, &rows, &rows));
-      OK(pkv_batch_attend(step, layer, nullptr, &queries, &results));
+      OK(pkv_batch_attend(step, layer, nullptr, &queries, &results, nullptr));
     }
     OK(pkv_batch_commit(step, n, tokens.data()));
   }
@@ -117,7 +117,7 @@ std::vector<float> attend_alone(pkv_compute compute) {
   auto sequences = sequences_of(query_heads, queries, lengths, tables);
   std::vector<float> out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-  OK(pkv_kv_attend(compute, &view, &sequences, nullptr, &q_rows, &out_rows));
+  OK(pkv_kv_attend(compute, &view, &sequences, nullptr, &q_rows, &out_rows, nullptr));
   return out;
 }
 

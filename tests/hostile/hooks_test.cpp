@@ -73,7 +73,7 @@ pkv_status use(const pkv_allocator& allocator) {
       [&] { return pkv_batch_begin(cache, 1, &session, &count, &batch); },
       [&] { return pkv_batch_write(batch, 0, &in, &in); },
       [&] { return pkv_batch_write(batch, 1, &in, &in); },
-      [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); },
+      [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out, nullptr); },
       [&] { return pkv_batch_commit(batch, count, tokens.data()); }};
   for (const auto& call : calls)
     if (status = call(); status != PKV_OK) break;

@@ -202,8 +202,10 @@ std::vector<Function> hint_rows();
 std::vector<Function> file_rows();
 std::vector<Function> store_rows();
 std::vector<Function> redis_rows();
-// Makes a case for each parameter of attention that can be wrong. The parameters are argument `at`.
-std::vector<Case> params_cases(size_t at);
+// Makes a case for each parameter and output of attention that can be wrong. The parameters are
+// argument `at`, and the outputs the third after it.
+std::vector<Case> attention_cases(size_t at);
+Arg attention_outputs();
 // Structs for parameters of attention: right for the calls of the matrix, which have up to 4 rows
 // in 2 sequences of up to 20 tokens.
 pkv_mask& see_bits(World& world, pkv_attention_params& params);
@@ -211,7 +213,7 @@ pkv_mask& see_tree(World& world, pkv_attention_params& params);
 pkv_mask& see_bytes(World& world, pkv_attention_params& params);
 pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params);
 pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params);
-pkv_block_mass& weigh(World& world, pkv_attention_params& params);
+void weigh(World& world, pkv_attention_outputs& outputs);
 // Each function that a library exports.
 const std::vector<Function>& all_rows();
 // The same, for a test that has the function as a parameter, and the name of such a test.

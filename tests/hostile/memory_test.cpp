@@ -189,7 +189,7 @@ TEST(Memory, ThreadsThatBegin) {
                         [&] { return pkv_session_open(cache, nullptr, &session); },
                         [&] { return pkv_batch_begin(cache, 1, &session, &tokens, &batch); },
                         [&] { return pkv_batch_write(batch, 0, &in, &in); },
-                        [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out); }};
+                        [&] { return pkv_batch_attend(batch, 0, nullptr, &in, &out, nullptr); }};
                     uint64_t refused = 0;
                     for (const auto& call : calls) {
                       pkv_status status;

@@ -61,7 +61,7 @@ std::vector<float> attend(pkv_cache cache, const std::vector<pkv_session>& sessi
   const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data()), qt = tensor(q.data()),
                    out = tensor(outputs.data());
   for (uint32_t layer = 0; layer < layers; layer++) OK(pkv_batch_write(batch, layer, &kt, &vt));
-  OK(pkv_batch_attend(batch, 0, nullptr, &qt, &out));
+  OK(pkv_batch_attend(batch, 0, nullptr, &qt, &out, nullptr));
   OK(pkv_batch_commit(batch, 0, nullptr));
   return outputs;
 }

@@ -67,7 +67,7 @@ const Exception anything[] = {
     {"pkv_hint_session", "hint.first", "a position"},
     {"pkv_hint_session", "hint.end", "a position"},
     {"pkv_hint_set_clock", "now_ms", "a time"},
-    {"", "params.block_mass[0].queries", "a limit"},
+    {"", "outputs.mass_queries", "a limit"},
     {"", "kv.k_bytes", "a limit"},
     {"", "kv.v_bytes", "a limit"},
     {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
@@ -116,11 +116,14 @@ const Exception bounded[] = {
     {"", "sequences.query_lengths[0]", "with positions of their own: as above", uint64_t{1} << 12},
     {"", "sequences.first_rows[0]", "64 GiB", uint64_t{1} << 24},
     {"pkv_batch_attend", "params.mask[0].row_stride", "64 GiB", uint64_t{1} << 24},
-    {"", "params.block_mass[0].blocks", "64 GiB", uint64_t{1} << 24},
+    {"", "outputs.mass_blocks", "64 GiB", uint64_t{1} << 24},
     {"", "params.chosen_blocks[0].top_blocks", "what is chosen is written", uint64_t{1} << 16},
     {"pkv_kv_write", "kv.k_row_stride", "blocks lie in 64 GiB", uint64_t{1} << 24},
     {"pkv_kv_write", "kv.v_row_stride", "as above", uint64_t{1} << 24},
-    {"pkv_kv_read_slots", "kv.kv_heads", "heads are worked through", uint64_t{1} << 16},
+    {"pkv_kv_read", "kv.k_row_stride", "as above", uint64_t{1} << 24},
+    {"pkv_kv_read", "kv.v_row_stride", "as above", uint64_t{1} << 24},
+    {"pkv_kv_read", "kv.kv_heads", "heads are worked through", uint64_t{1} << 16},
+    {"pkv_kv_read_slots", "kv.kv_heads", "as above", uint64_t{1} << 16},
     {"pkv_kv_write_slots", "rows", "as above", uint64_t{1} << 16},
     {"pkv_kv_read_slots", "rows", "as above", uint64_t{1} << 16},
     {"", "q.batch_stride", "sequences lie in 64 GiB", uint64_t{1} << 24},
@@ -147,13 +150,24 @@ using Variant = std::function<void(World&, Values&)>;
 void add_params(World& world, pkv_attention_params& params) {
   params.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
   params.sink_logits = world.keep_list(std::vector<float>(query_heads, 1));
-  params.lse = world.keep_list(std::vector<float>(4 * query_heads));
 }
 
 // Puts structs of the matrix into the parameters.
 template <auto... make>
 void add(World& world, pkv_attention_params& params) {
   (make(world, params), ...);
+}
+
+// Asks for the blocks that are chosen, or for masses, of the outputs.
+void add_chosen(World& world, pkv_attention_outputs& outputs) {
+  outputs.chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
+}
+
+// Makes both changes.
+Variant both(Variant one, Variant other) {
+  return [one = std::move(one), other = std::move(other)](World& world, Values& values) {
+    one(world, values), other(world, values);
+  };
 }
 
 void add_head_windows(World& world, pkv_attention_params& params) {
@@ -223,12 +237,14 @@ Variant changed(size_t at, void (*change)(World&, Struct&)) {
 std::vector<Variant> variants_of(const std::string& name) {
   static const std::map<std::string, std::vector<Variant>> more = {
       {"pkv_batch_attend",
-       {changed(2, add_params), changed(2, add<see_bytes>), changed(2, add<choose_top>),
-        changed(2, add<choose_lists, see_bits>), changed(2, add<weigh, see_tree>),
+       {changed(2, add_params), changed(2, add<see_bytes>),
+        both(changed(2, add<choose_top>), changed(5, add_chosen)),
+        changed(2, add<choose_lists, see_bits>), both(changed(2, add<see_tree>), changed(5, weigh)),
         changed(2, add_head_windows)}},
       {"pkv_kv_attend",
-       {changed(3, add_params), changed(3, add<see_bytes>), changed(3, add<choose_top>),
-        changed(3, add<choose_lists, see_bits>), changed(3, add<weigh, see_tree>),
+       {changed(3, add_params), changed(3, add<see_bytes>),
+        both(changed(3, add<choose_top>), changed(6, add_chosen)),
+        changed(3, add<choose_lists, see_bits>), both(changed(3, add<see_tree>), changed(6, weigh)),
         changed(3, add_head_windows), changed(2, add_positions)}},
       {"pkv_kv_write", {changed(2, add_positions)}},
       {"pkv_kv_read", {changed(2, add_positions)}},
@@ -259,6 +275,8 @@ const struct {
   size_t pointer;
 } of_pointers[] = {
     {"params.chosen_blocks[0].list_blocks", offsetof(pkv_chosen_blocks, lists)},
+    {"outputs.mass_blocks", offsetof(pkv_attention_outputs, masses)},
+    {"outputs.mass_queries", offsetof(pkv_attention_outputs, masses)},
 };
 
 // Memory that the library is to fill, made by World::room().

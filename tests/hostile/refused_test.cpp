@@ -68,7 +68,7 @@ class Story {
       return;
     for (uint32_t layer = 0; layer < layers; layer++) {
       call([&] { return pkv_batch_write(batch, layer, &in, &in); });
-      call([&] { return pkv_batch_attend(batch, layer, nullptr, &in, &out); });
+      call([&] { return pkv_batch_attend(batch, layer, nullptr, &in, &out, nullptr); });
     }
     if (call([&] { return pkv_batch_commit(batch, n, tokens.data()); }) != PKV_OK)
       call([&] { return pkv_batch_abort(batch); });

@@ -44,7 +44,6 @@ pkv_mask& see_bytes(World& world, pkv_attention_params& params) {
 pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params) {
   pkv_chosen_blocks& blocks = choose(world, params);
   blocks.top_blocks = 1;
-  blocks.chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
   return blocks;
 }
 
@@ -57,16 +56,21 @@ pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params) {
   return blocks;
 }
 
-pkv_block_mass& weigh(World& world, pkv_attention_params& params) {
-  pkv_block_mass* const kept = world.keep(made<pkv_block_mass>(
-      {.masses = world.keep_list(std::vector<float>(2 * query_heads * 2)), .blocks = 2}));
-  params.block_mass = kept;
-  return *kept;
+void weigh(World& world, pkv_attention_outputs& outputs) {
+  outputs.masses = world.keep_list(std::vector<float>(2 * query_heads * 2));
+  outputs.mass_blocks = 2;
+}
+
+Arg attention_outputs() {
+  return optional(config_in<pkv_attention_outputs>([](World& world) {
+    return made<pkv_attention_outputs>(
+        {.lse = world.keep_list(std::vector<float>(4 * query_heads))});
+  }));
 }
 
 namespace {
 
-// Makes the cases of the parameters at argument `at`.
+// Makes the cases of the parameters at argument `at`, and of the outputs.
 class ParamsCases {
  public:
   explicit ParamsCases(size_t at) : at_(at) {}
@@ -74,6 +78,17 @@ class ParamsCases {
   void with(const std::string& name, std::function<void(World&, pkv_attention_params&)> change,
             Wanted wanted) {
     all.push_back({name, within(at_, std::move(change)), std::move(wanted)});
+  }
+  void with_outputs(
+      const std::string& name,
+      std::function<void(World&, pkv_attention_params&, pkv_attention_outputs&)> change,
+      Wanted wanted) {
+    all.push_back({name,
+                   [at = at_, change = std::move(change)](World& world, Values& values) {
+                     change(world, *reinterpret_cast<pkv_attention_params*>(values[at]),
+                            *reinterpret_cast<pkv_attention_outputs*>(values[at + 3]));
+                   },
+                   std::move(wanted)});
   }
   // Adds a case of a struct that the parameters lead to, which `make` makes.
   template <class Struct>
@@ -195,24 +210,18 @@ void add_chosen(ParamsCases& cases) {
   cases.in(choose_top, "top", [](World&, auto&) {}, of_caches);
   for (const auto make : {choose_lists, choose_top}) {
     cases.add_sizes(make, "chosen_blocks");
-    cases.in(make, WITH(it.reserved = 1), invalid);
     cases.in(make, WITH(it.top_blocks = 0, it.lists = nullptr), invalid);
-    for (const uint32_t tile : {1u, 2u, UINT32_MAX})
+    for (const uint32_t tokens : {1u, 2u, UINT32_MAX})
       cases.in(
-          make, "queries_together = " + std::to_string(tile),
-          [tile](World&, auto& it) { it.queries_together = tile; },
+          make, "tokens_per_choice = " + std::to_string(tokens),
+          [tokens](World&, auto& it) { it.tokens_per_choice = tokens; },
           make == choose_top ? of_caches : fine);
   }
   cases.in(choose_lists, WITH(it.top_blocks = 1), invalid);
-  cases.in(choose_lists, WITH(it.chosen = const_cast<uint32_t*>(it.lists)), invalid);
   cases.in(choose_top, WITH(it.list_blocks = 1), invalid);
   cases.in(choose_lists, WITH(it.first_blocks = it.last_blocks = UINT32_MAX), fine);
   cases.in(choose_lists, WITH(it.first_blocks = it.last_blocks = 0), fine);
   cases.in(choose_lists, WITH(it.list_blocks = 0), fine);
-  for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
-    cases.in(
-        choose_lists, "block lists of a size beyond memory",
-        [size](World&, auto& b) { b.list_blocks = size; }, overflow);
   cases.in(choose_lists, WITH(const_cast<uint32_t*>(it.lists)[0] = 2), range);
   cases.in(choose_lists, WITH(const_cast<uint32_t*>(it.lists)[1] = 0), invalid);
   cases.with(WITH(choose_lists(world, it), it.window = 5), fine);
@@ -225,17 +234,35 @@ void add_chosen(ParamsCases& cases) {
              invalid);
 }
 
-void add_mass(ParamsCases& cases) {
-  cases.in(weigh, "block mass", [](World&, auto&) {}, fine);
-  cases.add_sizes(weigh, "block_mass");
-  cases.in(weigh, WITH(it.masses = nullptr), invalid);
-  cases.in(weigh, WITH(it.queries = UINT32_MAX), fine);
-  cases.in(weigh, WITH(it.blocks = 0), invalid);
-  for (const uint64_t size : {uint64_t{1} << 58, uint64_t{1} << 62, UINT64_MAX})
-    cases.in(
-        weigh, "block mass of a size beyond memory", [size](World&, auto& m) { m.blocks = size; },
-        overflow);
-  cases.with(WITH(choose_lists(world, it), weigh(world, it)), invalid);
+// The name and the change of a case of outputs, which may also change `params`.
+#define OUTPUTS(...)                                                             \
+  #__VA_ARGS__, []([[maybe_unused]] World& world, [[maybe_unused]] auto& params, \
+                   [[maybe_unused]] auto& it) { __VA_ARGS__; }
+
+void add_outputs(ParamsCases& cases) {
+  cases.with_outputs(OUTPUTS(it.lse = nullptr), fine);
+  const auto add_chosen = [&](const char* name, auto make, Wanted wanted) {
+    cases.with_outputs(
+        name,
+        [make](World& world, auto& params, auto& it) {
+          make(world, params);
+          it.chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
+        },
+        std::move(wanted));
+  };
+  add_chosen("chosen of top_blocks", choose_top, {PKV_OK, PKV_UNSUPPORTED});
+  add_chosen("chosen of lists", choose_lists, invalid);
+  add_chosen("chosen without a choice", [](World&, auto&) {}, invalid);
+  cases.with_outputs(OUTPUTS(weigh(world, it)), fine);
+  cases.with_outputs(OUTPUTS(weigh(world, it); it.masses = nullptr), invalid);
+  cases.with_outputs(OUTPUTS(it.mass_blocks = 2), invalid);
+  cases.with_outputs(OUTPUTS(it.mass_queries = 1), invalid);
+  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_queries = UINT32_MAX), fine);
+  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = 0), invalid);
+  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = uint64_t{1} << 58), overflow);
+  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = uint64_t{1} << 62), overflow);
+  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = UINT64_MAX), overflow);
+  cases.with_outputs(OUTPUTS(choose_lists(world, params); weigh(world, it)), invalid);
 }
 
 void add_windows(ParamsCases& cases) {
@@ -258,7 +285,7 @@ void add_windows(ParamsCases& cases) {
 
 }  // namespace
 
-std::vector<Case> params_cases(size_t at) {
+std::vector<Case> attention_cases(size_t at) {
   ParamsCases cases(at);
   cases.with(WITH(it.scale = __builtin_inff()), invalid);
   cases.with(WITH(it.scale = __builtin_nanf("")), invalid);
@@ -269,13 +296,12 @@ std::vector<Case> params_cases(size_t at) {
   cases.with(WITH(it.softcap = __builtin_nanf("")), invalid);
   cases.with(WITH(it.softcap = 50), fine);
   cases.with(WITH(it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
-                  it.sink_logits = world.keep_list(std::vector<float>(query_heads, 1));
-                  it.lse = world.keep_list(std::vector<float>(4 * query_heads))),
+                  it.sink_logits = world.keep_list(std::vector<float>(query_heads, 1))),
              fine);
   add_windows(cases);
   add_masks(cases);
   add_chosen(cases);
-  add_mass(cases);
+  add_outputs(cases);
   return cases.all;
 }
 
@@ -305,8 +331,8 @@ Function attention_row() {
       ROW(pkv_kv_attend),
       {optional(handle(Handle::compute)), config_in<pkv_kv_view>(view),
        config_in<pkv_kv_sequences>(sequences), optional(config_in<pkv_attention_params>(params)),
-       rows(4, query_heads), rows(4, query_heads)}};
-  row.cases = params_cases(3);
+       rows(4, query_heads), rows(4, query_heads), attention_outputs()}};
+  row.cases = attention_cases(3);
   // These need two sequences, and the exact length of one.
   const auto in_params = in_struct<pkv_attention_params>(3);
   row.cases.push_back(in_params(WITH(see_bytes(world, it).batch_stride = INT64_MAX), overflow));
@@ -322,7 +348,7 @@ Function attention_row() {
   in_view(WITH(it.block_size = 0), invalid);
   in_view(WITH(it.block_size = 24), invalid);
   in_view(WITH(it.kv_heads = 0), invalid);
-  in_view(WITH(it.kv_heads = UINT32_MAX), {PKV_INVALID_ARGUMENT, PKV_OVERFLOW});
+  in_view(WITH(it.kv_heads = UINT32_MAX), range);
   in_view(WITH(it.key_dim = UINT32_MAX - 15), invalid);
   in_view(WITH(it.blocks = 0), invalid);
   in_view(WITH(it.blocks = UINT64_MAX), overflow);
@@ -334,7 +360,7 @@ Function attention_row() {
   in_view(WITH(it.v = nullptr, it.latent = 1, it.value_dim = 32), invalid);
   in_view(WITH(it.v = nullptr, it.latent = 1, it.value_dtype = PKV_F16), invalid);
   in_view(WITH(it.k_block_stride = -1), range);
-  in_view(WITH(it.v_row_stride = INT64_MAX, it.block_size = 32), overflow);
+  in_view(WITH(it.v_row_stride = INT64_MAX, it.block_size = 32, it.k_bytes = 0), overflow);
   in_view(WITH(it.v_block_stride = INT64_MAX), overflow);
   in_view(WITH(it.k_head_stride = INT64_MAX), overflow);
   in_list(WITH(it.query_heads = 0), invalid);

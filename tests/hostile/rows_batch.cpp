@@ -180,8 +180,8 @@ std::vector<Function> batch_rows() {
   Function write{ROW(pkv_batch_write), {batch, layer, rows(3, kv_heads, 1), rows(3, kv_heads, 1)}};
   Function attend{ROW(pkv_batch_attend),
                   {batch, layer, optional(config_in<pkv_attention_params>(params)),
-                   rows(3, query_heads, 1), rows(3, query_heads, 1)},
-                  params_cases(2)};
+                   rows(3, query_heads, 1), rows(3, query_heads, 1), attention_outputs()},
+                  attention_cases(2)};
   attend.cases.push_back(unwritten);
   Function commit{
       ROW(pkv_batch_commit),

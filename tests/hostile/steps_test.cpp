@@ -159,12 +159,12 @@ TEST(Steps, OddAddressesWork) {
     const std::vector<float> data = numbers(3 * q_floats, 11);
     std::vector<float> expected(3 * q_floats);
     const pkv_tensor q = tensor(data.data()), out = tensor(expected.data());
-    OK(pkv_batch_attend(world.batch, 0, nullptr, &q, &out));
+    OK(pkv_batch_attend(world.batch, 0, nullptr, &q, &out, nullptr));
     for (size_t shift = 1; shift < 8; shift++) {
       std::vector<unsigned char> from(data.size() * 4 + shift), to(from.size());
       std::memcpy(from.data() + shift, data.data(), data.size() * 4);
       const pkv_tensor odd_q = tensor(from.data() + shift), odd_out = tensor(to.data() + shift);
-      OK(pkv_batch_attend(world.batch, 0, nullptr, &odd_q, &odd_out));
+      OK(pkv_batch_attend(world.batch, 0, nullptr, &odd_q, &odd_out, nullptr));
       HOSTILE_CHECK(std::memcmp(to.data() + shift, expected.data(), data.size() * 4) == 0,
                     "%zu bytes off", shift);
     }

@@ -216,7 +216,7 @@ std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& session
     const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data()), qt = tensor(q.data()),
                      out = tensor(outputs.data() + layer * rows * q_floats);
     OK(pkv_batch_write(batch, layer, &kt, &vt));
-    OK(pkv_batch_attend(batch, layer, nullptr, &qt, &out));
+    OK(pkv_batch_attend(batch, layer, nullptr, &qt, &out, nullptr));
   }
   OK(pkv_batch_commit(batch, 0, nullptr));
   return outputs;

@@ -432,7 +432,7 @@ void warm_up() {
   const pkv_kv_sequences sequences = sequences_of(query_heads, queries, lengths, tables);
   std::vector<float> q(2 * q_floats), out(2 * q_floats);
   const pkv_tensor q_rows = tensor(q.data()), out_rows = tensor(out.data());
-  OK(pkv_kv_attend(nullptr, &view, &sequences, nullptr, &q_rows, &out_rows));
+  OK(pkv_kv_attend(nullptr, &view, &sequences, nullptr, &q_rows, &out_rows, nullptr));
   once.close();
   World::layers_keep = later;
 }

@@ -111,7 +111,7 @@ class AttentionPlay {
       params_.choose(static_cast<uint32_t>(source_.between(1, 4)));
       params_.own_blocks.first_blocks = static_cast<uint32_t>(source_.below(3));
       params_.own_blocks.last_blocks = static_cast<uint32_t>(source_.below(3));
-      params_.own_blocks.queries_together = source_.chance(60) ? 0 : UINT32_MAX;
+      params_.own_blocks.tokens_per_choice = source_.chance(60) ? 0 : UINT32_MAX;
     }
     if (!source_.chance(70)) params_.head_windows = draw_windows(config_.model.window, 1, windows_);
     if (!source_.chance(80)) params_.head_sinks = draw_windows(config_.model.sinks, 0, sinks_);
@@ -187,16 +187,16 @@ class AttentionPlay {
     return result;
   }
 
-  Result attend(pkv_batch batch, const pkv_attention_params& params, const pkv_tensor& q,
+  Result attend(pkv_batch batch, const AttentionParams& params, const pkv_tensor& q,
                 uint64_t new_rows) const {
     Result result{
         std::vector<float>(new_rows * config_.model.query_heads * config_.model.value_dim),
         std::vector<float>(new_rows * config_.model.query_heads)};
-    pkv_attention_params with_lse = params;
-    with_lse.lse = result.lse.data();
+    pkv_attention_outputs outputs = params.outputs;
+    outputs.lse = result.lse.data();
     std::vector<uint16_t> half_out(result.out.size());
     const pkv_tensor out = bf16_rows_ ? tensor(half_out) : tensor(result.out, 0);
-    EXPECT_EQ(pkv_batch_attend(batch, 0, &with_lse, &q, &out), PKV_OK) << pkv_last_error();
+    EXPECT_EQ(pkv_batch_attend(batch, 0, &params, &q, &out, &outputs), PKV_OK) << pkv_last_error();
     if (bf16_rows_) result.out = floats(half_out);
     return result;
   }
@@ -207,10 +207,10 @@ class AttentionPlay {
     if (params_.own_blocks.top_blocks == 0) return attend(batch, params_, q, new_rows);
     std::vector<uint32_t> chosen(new_rows * config_.model.kv_heads * params_.own_blocks.top_blocks);
     AttentionParams params = params_;
-    params.own_blocks.chosen = chosen.data();
+    params.outputs.chosen = chosen.data();
     const Result by_bounds = attend(batch, params, q, new_rows);
     params.own_blocks.list_blocks = std::exchange(params.own_blocks.top_blocks, 0);
-    params.own_blocks.chosen = nullptr;
+    params.outputs.chosen = nullptr;
     params.own_blocks.lists = chosen.data();
     compare(by_bounds, attend(batch, params, q, new_rows), config_.isa);
     if (config_.isa == PKV_ISA_SCALAR) chosen_ = chosen;

@@ -230,7 +230,7 @@ class CachedLlama {
           const pkv_tensor queries = dense(q), keys = dense(k), values = dense(v),
                            outputs = dense(out);
           CHECK(pkv_batch_write(batch, layer, &keys, &values));
-          CHECK(pkv_batch_attend(batch, layer, nullptr, &queries, &outputs));
+          CHECK(pkv_batch_attend(batch, layer, nullptr, &queries, &outputs, nullptr));
           return out;
         });
     commit(batch, tokens);

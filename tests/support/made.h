@@ -69,25 +69,26 @@ struct ModelConfig : pkv_cache_config {
   }
 };
 
-// Attention parameters, with the structs that they point to in this object.
+// Attention parameters, with the structs that they point to, and the outputs that are wanted with
+// them, in this object.
 struct AttentionParams : pkv_attention_params {
   pkv_mask own_mask = made<pkv_mask>();
   pkv_chosen_blocks own_blocks = made<pkv_chosen_blocks>();
-  pkv_block_mass own_mass = made<pkv_block_mass>();
+  pkv_attention_outputs outputs = made<pkv_attention_outputs>();
 
   AttentionParams() : pkv_attention_params(made<pkv_attention_params>()) {}
   AttentionParams(const AttentionParams& other)
       : pkv_attention_params(other),
         own_mask(other.own_mask),
         own_blocks(other.own_blocks),
-        own_mass(other.own_mass) {
+        outputs(other.outputs) {
     adopt(other);
   }
   AttentionParams& operator=(const AttentionParams& other) {
     static_cast<pkv_attention_params&>(*this) = other;
     own_mask = other.own_mask;
     own_blocks = other.own_blocks;
-    own_mass = other.own_mass;
+    outputs = other.outputs;
     adopt(other);
     return *this;
   }
@@ -107,18 +108,15 @@ struct AttentionParams : pkv_attention_params {
     return blocks;
   }
   // Queries read the blocks of lists; one first and one last block are read, too.
-  pkv_chosen_blocks& choose(const uint32_t* lists, uint64_t list_blocks) {
+  pkv_chosen_blocks& choose(const uint32_t* lists, uint32_t list_blocks) {
     pkv_chosen_blocks& blocks = read_blocks();
     blocks.lists = lists;
     blocks.list_blocks = list_blocks;
     return blocks;
   }
-  pkv_block_mass& weigh(float* masses, uint64_t size) {
-    own_mass = made<pkv_block_mass>();
-    own_mass.masses = masses;
-    own_mass.blocks = size;
-    block_mass = &own_mass;
-    return own_mass;
+  void weigh(float* masses, uint64_t blocks) {
+    outputs.masses = masses;
+    outputs.mass_blocks = blocks;
   }
 
  private:
@@ -138,6 +136,5 @@ struct AttentionParams : pkv_attention_params {
   void adopt(const AttentionParams& other) {
     if (mask == &other.own_mask) mask = &own_mask;
     if (chosen_blocks == &other.own_blocks) chosen_blocks = &own_blocks;
-    if (block_mass == &other.own_mass) block_mass = &own_mass;
   }
 };

@@ -193,9 +193,10 @@ inline void write(pkv_batch batch, uint32_t layer, Rows& k) {
 }
 
 inline void attend(pkv_batch batch, uint32_t layer, Rows& q, Rows& out,
-                   const pkv_attention_params* params = nullptr) {
-  const pkv_tensor queries = q.tensor(), outputs = out.tensor();
-  CHECK(pkv_batch_attend(batch, layer, params, &queries, &outputs));
+                   const AttentionParams* params = nullptr) {
+  const pkv_tensor queries = q.tensor(), results = out.tensor();
+  CHECK(pkv_batch_attend(batch, layer, params, &queries, &results,
+                         params != nullptr ? &params->outputs : nullptr));
 }
 
 // Keys and values of a layer that were read back.

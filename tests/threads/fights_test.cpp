@@ -117,7 +117,7 @@ class Fighter {
     const pkv_tensor in = tensor(data.data()), out = tensor(outputs.data());
     for (uint32_t layer = 0; layer < layers; layer++)
       FIGHT(pkv_batch_write(batch, layer, &in, &in));
-    FIGHT(pkv_batch_attend(batch, 1, nullptr, &in, &out), PKV_INCOMPLETE);
+    FIGHT(pkv_batch_attend(batch, 1, nullptr, &in, &out, nullptr), PKV_INCOMPLETE);
   }
 
   void resume(pkv_session session) {

@@ -36,7 +36,7 @@ bool try_step(pkv_cache cache, pkv_session session, uint32_t n, uint64_t seed,
     const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data()), qt = tensor(q.data()),
                      out = tensor(result.data() + layer * n * q_floats);
     OK(pkv_batch_write(batch, layer, &kt, &vt));
-    OK(pkv_batch_attend(batch, layer, nullptr, &qt, &out));
+    OK(pkv_batch_attend(batch, layer, nullptr, &qt, &out, nullptr));
   }
   OK(pkv_batch_commit(batch, 0, nullptr));
   outputs.insert(outputs.end(), result.begin(), result.end());

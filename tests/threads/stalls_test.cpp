@@ -240,7 +240,7 @@ TEST_F(Stalls, ARunnerThatStandsStill) {
         for (uint32_t layer = 0; layer < model_.layers; layer++) {
           write(batch, layer, rows, rows);
           const pkv_tensor q = rows.tensor(), out = results.tensor();
-          CHECK(pkv_batch_attend(batch, layer, nullptr, &q, &out));
+          CHECK(pkv_batch_attend(batch, layer, nullptr, &q, &out, nullptr));
         }
         commit(batch);
       });

@@ -142,7 +142,7 @@ static void attend(void* user, size_t layer, float* q, float* k, float* v, float
                    outputs = {.data = out, .dtype = PKV_F32};
   const pkv_kv_view* view = &a->views[layer];
   check(a, a->lib->kv_write(a->compute, view, &a->rows, &keys, &values), "write");
-  check(a, a->lib->kv_attend(a->compute, view, &a->rows, NULL, &queries, &outputs), "attend");
+  check(a, a->lib->kv_attend(a->compute, view, &a->rows, NULL, &queries, &outputs, NULL), "attend");
   a->library_seconds += seconds() - start;
 }
 

@@ -141,7 +141,7 @@ static void attend(void* user, size_t layer, float* q, float* k, float* v, float
   const pkv_tensor values = {.data = v, .dtype = PKV_F32},
                    outputs = {.data = out, .dtype = PKV_F32};
   engine_check(e, e->lib->batch_write(e->batch, (uint32_t)layer, &keys, &values), "write");
-  engine_check(e, e->lib->batch_attend(e->batch, (uint32_t)layer, NULL, &queries, &outputs),
+  engine_check(e, e->lib->batch_attend(e->batch, (uint32_t)layer, NULL, &queries, &outputs, NULL),
                "attend");
   e->library_seconds += seconds() - start;
 }

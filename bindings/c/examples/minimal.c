@@ -38,7 +38,7 @@ int main(void) {
   check(pkv_batch_begin(cache, 1, &session, &new_tokens, &batch));
   for (uint32_t layer = 0; layer < LAYERS; layer++) {
     check(pkv_batch_write(batch, layer, &keys, &values));
-    check(pkv_batch_attend(batch, layer, NULL, &queries, &outputs));
+    check(pkv_batch_attend(batch, layer, NULL, &queries, &outputs, NULL));
   }
   check(pkv_batch_commit(batch, 0, NULL));
   /* [step end] */

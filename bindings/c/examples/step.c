@@ -36,7 +36,7 @@ static void decode(pkv_cache cache, pkv_session* sessions, rows* r) {
   pkv_batch batch;
   check(lib.batch_begin(cache, SESSIONS, sessions, new_tokens, &batch));
   check(lib.batch_write(batch, 0, &k, &v));
-  check(lib.batch_attend(batch, 0, NULL, &q, &out));
+  check(lib.batch_attend(batch, 0, NULL, &q, &out, NULL));
   check(lib.batch_commit(batch, SESSIONS, tokens));
 }
 

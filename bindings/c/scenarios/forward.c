@@ -80,7 +80,8 @@ static pkv_status run_layer(const player* p, pass* f, pkv_batch batch, uint32_t 
   const pkv_tensor q = rows_of(f, ROW_Q, layer, s->query_heads, s->key_dim),
                    out = {.data = f->out[layer], .dtype = PKV_F32};
   const pkv_status status = p->lib->batch_write(batch, layer, &k, &v);
-  return status != PKV_OK ? status : p->lib->batch_attend(batch, layer, &f->params, &q, &out);
+  if (status != PKV_OK) return status;
+  return p->lib->batch_attend(batch, layer, &f->params, &q, &out, NULL);
 }
 
 static void compare_outputs(player* p, const pass* f, const cJSON* expected) {

@@ -12,9 +12,9 @@ from ._handle import number
 from ._library import LibraryNotFoundError, library
 from ._python_store import Store
 from .attention import (
+    AttentionOutputs,
     AttentionParams,
     BitMask,
-    BlockMass,
     BoolMask,
     ChosenBlocks,
     TreeMask,
@@ -97,8 +97,8 @@ def isa_supported(isa: Isa | str) -> bool:
 
 
 __all__ = [
-    "ALL_GROUPS", "HINT_NEVER", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "AttentionParams",
-    "Batch", "BatchTooLargeError", "BitMask", "BlockIO", "BlockInfo", "BlockMass", "BoolMask",
+    "ALL_GROUPS", "HINT_NEVER", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "AttentionOutputs",
+    "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO", "BlockInfo", "BoolMask",
     "Cache", "CacheConfig", "CacheInfo", "CachePlan", "CacheStats", "ChosenBlocks", "Compute",
     "ComputeInfo", "CorruptError", "DirectoryStore", "Dtype", "DtypeLike", "Eviction",
     "ExhaustedError", "FileInfo", "HintAction", "HintOutcome", "HintReason", "HintResult",
@@ -108,7 +108,7 @@ __all__ = [
     "PrefixEventKind", "PrefixEvents", "PrefixStats", "PrefixUse", "RedisStore", "Resumed",
     "Retention", "Rotation", "Rows", "Session", "SessionInfo", "SessionStates", "Snapshot",
     "StateBlocks", "Status", "Storage", "Store", "StoreConfig", "StoreStats", "SystemCallError",
-    "TokenIds", "TreeMask", "attention_merge", "file_info", "isa_supported", "kv_attend",
-    "kv_read", "kv_read_slots", "kv_write", "kv_write_slots", "library", "library_version", "load",
+    "TokenIds", "TreeMask", "attention_merge", "file_info", "isa_supported", "kv_attend", "kv_read",
+    "kv_read_slots", "kv_write", "kv_write_slots", "library", "library_version", "load",
     "prefix_hash_blocks", "save",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from ._arrays import (
     tensor,
     token_ids,
 )
-from ._handle import call, sized, unsigned
+from ._handle import call, reference, sized, unsigned
 from ._library import library
 from ._repr import Shown, counted
 from ._structs import fill
@@ -121,55 +121,31 @@ Mask: TypeAlias = BitMask | TreeMask | BoolMask
 @dataclasses.dataclass(frozen=True, repr=False)
 class ChosenBlocks(Shown):
     """The blocks that queries read instead of all blocks: the `top_blocks` ones with the highest
-    scores, or those in `lists`; the first and last blocks are always read. Each `queries_together`
-    consecutive new tokens of a session are a tile, which chooses once; 0: each token chooses for
-    itself. `lists` is [tiles][kv_heads][n]: block indices in ascending order, NO_BLOCK
-    after the last. `chosen`, [tiles][kv_heads][top_blocks] of uint32, receives the chosen lists.
+    scores, or those in `lists`; the first and last blocks are always read. Each `tokens_per_choice`
+    consecutive new tokens of a session choose together; 0: each token chooses for itself. `lists`
+    is [choices][kv_heads][n]: block indices in ascending order, NO_BLOCK after the last.
     """
 
     top_blocks: int = 0
     first_blocks: int = 1
     last_blocks: int = 1
-    queries_together: int = 0
+    tokens_per_choice: int = 0
     lists: npt.NDArray[np.integer[Any]] | None = None
-    chosen: npt.NDArray[np.uint32] | None = None
 
     def build(self, batch: BatchRows, kv_heads: int, keep: list[Any]) -> _raw.ChosenBlocks:
         """The struct for C; `keep` gets what must stay alive with it."""
         struct = sized(_raw.ChosenBlocks)
         fill(struct, self)
-        together = max(1, struct.queries_together)
-        tiles = sum(-(-queries // together) for queries in batch.lengths)
         if self.lists is not None:
-            lists = block_ids(self.lists, (tiles, kv_heads, None), "lists")
+            lists = block_ids(self.lists, (self.choices(batch), kv_heads, None), "lists")
             keep.append(lists)
             struct.lists, struct.list_blocks = address(lists), lists.shape[2]
-        if self.chosen is not None:
-            shape = (tiles, kv_heads, struct.top_blocks)
-            chosen = block_ids(self.chosen, shape, "chosen", out=True)
-            keep.append(chosen)
-            struct.chosen = address(chosen)
         return struct
 
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class BlockMass(Shown):
-    """The attention mass of blocks: `masses`, [sessions][query_heads][n] of float32, is filled with
-    the weights that the last `queries` new tokens of a session (0: all) give each block.
-    """
-
-    masses: Floats
-    queries: int = 0
-
-    def build(self, sessions: int, query_heads: int, keep: list[Any]) -> _raw.BlockMass:
-        """The struct for C; `keep` gets what must stay alive with it."""
-        struct = sized(_raw.BlockMass)
-        fill(struct, self)
-        size = np.shape(self.masses)[-1] if np.ndim(self.masses) else 0
-        masses = floats(self.masses, (sessions, query_heads, size), "masses", out=True)
-        keep.append(masses)
-        struct.masses, struct.blocks = address(masses), size
-        return struct
+    def choices(self, batch: BatchRows) -> int:
+        """How often blocks are chosen for a KV head."""
+        tokens = max(1, self.tokens_per_choice)
+        return sum(-(-queries // tokens) for queries in batch.lengths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -190,33 +166,19 @@ class AttentionParams(Shown):
     sink_logits: Sequence[float] | Floats | None = None
     mask: Mask | None = None
     chosen_blocks: ChosenBlocks | None = None
-    block_mass: BlockMass | None = None
 
-    def build(
-        self,
-        rows: int,
-        query_heads: int,
-        kv_heads: int,
-        lse: Floats | None = None,
-        batch: BatchRows | None = None,
-    ) -> _raw.AttentionParams:
-        """The struct for C, which keeps alive what it points to. `batch` divides the rows among
-        sequences; the default is one sequence.
-        """
+    def build(self, batch: BatchRows, query_heads: int, kv_heads: int) -> _raw.AttentionParams:
+        """The struct for C, which keeps alive what it points to."""
         struct = sized(_raw.AttentionParams)
         keep: list[Any] = []
         struct.owners = keep
         fill(struct, self)
         struct.scale, struct.softcap = self.scale, self.softcap
         struct.bidirectional = 1 - unsigned(self.causal, 1, "causal")
-        batch = batch or BatchRows([rows], "rows")
         if self.mask is not None:
             struct.mask = _kept(self.mask.build(batch, keep), keep)
         if self.chosen_blocks is not None:
             struct.chosen_blocks = _kept(self.chosen_blocks.build(batch, kv_heads, keep), keep)
-        if self.block_mass is not None:
-            mass = self.block_mass.build(len(batch.lengths), query_heads, keep)
-            struct.block_mass = _kept(mass, keep)
         for name in ("alibi_slopes", "sink_logits"):
             if (given := getattr(self, name)) is not None:
                 values = floats(given, (query_heads,), name)
@@ -227,8 +189,42 @@ class AttentionParams(Shown):
                 windows = some_integers(per_head, kv_heads, np.uint32, name)
                 keep.append(windows)
                 setattr(struct, name, address(windows))
-        if lse is not None:
-            struct.lse = address(floats(lse, (rows, query_heads), "lse", out=True))
+        return struct
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class AttentionOutputs(Shown):
+    """Arrays for results of attention besides its outputs; None: not wanted. `lse`,
+    [rows][query_heads] of float32, is filled with the logarithm of the sum of exp(score); `chosen`,
+    [choices][kv_heads][top_blocks] of uint32, with the blocks that ChosenBlocks.top_blocks chose,
+    in the form of its lists; `masses`, [sessions][query_heads][n] of float32, with the weights that
+    the last `mass_queries` new tokens of a session (0: all) give each block.
+    """
+
+    lse: Floats | None = None
+    chosen: npt.NDArray[np.uint32] | None = None
+    masses: Floats | None = None
+    mass_queries: int = 0
+
+    def build(
+        self, params: AttentionParams | None, batch: BatchRows, query_heads: int, kv_heads: int
+    ) -> _raw.AttentionOutputs:
+        """The struct for C of a call with these params."""
+        struct = sized(_raw.AttentionOutputs)
+        fill(struct, self)
+        if self.lse is not None:
+            struct.lse = address(floats(self.lse, (batch.total, query_heads), "lse", out=True))
+        if self.chosen is not None:
+            blocks = None if params is None else params.chosen_blocks
+            if blocks is None:
+                raise misuse("chosen: the params have no chosen_blocks")
+            shape = (blocks.choices(batch), kv_heads, blocks.top_blocks)
+            struct.chosen = address(block_ids(self.chosen, shape, "chosen", out=True))
+        if self.masses is not None:
+            size = np.shape(self.masses)[-1] if np.ndim(self.masses) else 0
+            shape = (len(batch.lengths), query_heads, size)
+            struct.masses = address(floats(self.masses, shape, "masses", out=True))
+            struct.mass_blocks = size
         return struct
 
 
@@ -247,7 +243,7 @@ def kv_attend(
     query_heads: int,
     out: Rows | None = None,
     params: AttentionParams | None = None,
-    lse: Floats | None = None,
+    outputs: AttentionOutputs | None = None,
     *,
     first_rows: Integers | None = None,
     query_positions: Integers | None = None,
@@ -264,12 +260,26 @@ def kv_attend(
     rows, view, heads = sequences.rows, kv.struct, sequences.struct.query_heads
     queries = batch_tensor(q, rows, heads, view.key_dim, "q")
     result: Any = results(queries, view.value_dim) if out is None else out
-    outputs = batch_tensor(result, rows, heads, view.value_dim, "out", out=True)
-    struct = (params or AttentionParams()).build(rows.total, heads, view.kv_heads, lse, rows)
-    given = [ctypes.byref(each) for each in (view, sequences.struct, struct, queries, outputs)]
+    into = batch_tensor(result, rows, heads, view.value_dim, "out", out=True)
+    structs = built(params, outputs, rows, heads, view.kv_heads)
+    given = view, sequences.struct, structs[0], queries, into, structs[1]
     with kv._reading():
-        call(library().kv_attend, handle_of(compute), *given)
+        call(library().kv_attend, handle_of(compute), *map(reference, given))
     return result
+
+
+def built(
+    params: AttentionParams | None,
+    outputs: AttentionOutputs | None,
+    batch: BatchRows,
+    query_heads: int,
+    kv_heads: int,
+) -> tuple[_raw.AttentionParams | None, _raw.AttentionOutputs | None]:
+    """The structs for C; None stays None."""
+    return (
+        None if params is None else params.build(batch, query_heads, kv_heads),
+        None if outputs is None else outputs.build(params, batch, query_heads, kv_heads),
+    )
 
 
 def results(queries: _raw.Tensor, dim: int) -> Floats:

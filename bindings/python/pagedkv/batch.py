@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from ._arrays import (
     BatchRows,
-    Floats,
     Integers,
     Rows,
     TokenIds,
@@ -27,7 +26,7 @@ from ._enums import enum_number
 from ._handle import call, reference, unsigned
 from ._library import library
 from ._repr import counted
-from .attention import AttentionParams, results
+from .attention import AttentionOutputs, AttentionParams, built, results
 from .generated.raw import IndexUnit
 from .session import Session, kv_tensors
 from .states import SessionStates, shown
@@ -108,24 +107,20 @@ class Batch(CacheMember):
         q: Rows,
         out: Rows | None = None,
         params: AttentionParams | None = None,
-        lse: Floats | None = None,
+        outputs: AttentionOutputs | None = None,
     ) -> Any:
         """Attention of all rows over their sessions, the new tokens included: q
         [rows][query_heads][key_dim]; the result, [rows][query_heads][value_dim], goes into `out`
-        or a new array of float32, and is returned. `lse` [rows][query_heads], if given, is
-        filled with the logarithm of the sum of exp(score)."""
+        or a new array of float32, and is returned. `outputs` has arrays for other results."""
         index, rows = unsigned(layer, 32, "layer"), self.batch_rows
         shape = self.cache.rows_shape(index)
         heads = shape.query_heads
         queries = batch_tensor(q, rows, heads, shape.key_dim, "q")
         result: Any = results(queries, shape.value_dim) if out is None else out
-        outputs = batch_tensor(result, rows, heads, shape.value_dim, "out", out=True)
-        struct = None
-        if params is not None or lse is not None:
-            params = params or AttentionParams()
-            struct = params.build(self.rows, heads, shape.kv_heads, lse, rows)
-        tensors = ctypes.byref(queries), ctypes.byref(outputs)
-        call(library().batch_attend, self._handle, index, reference(struct), *tensors)
+        into = batch_tensor(result, rows, heads, shape.value_dim, "out", out=True)
+        structs = built(params, outputs, rows, heads, shape.kv_heads)
+        given = structs[0], queries, into, structs[1]
+        call(library().batch_attend, self._handle, index, *map(reference, given))
         return result
 
     def states(self, layer: int) -> list[SessionStates]:

@@ -430,9 +430,9 @@ def _attend(
         softcap=softcap,
         alibi_slopes=_place(slopes),
         sink_logits=_place(logits),
-        lse=_place(lse),
     )
-    given = [ctypes.byref(each) for each in (view, sequences, params, queries, results)]
+    outputs = sized(_raw.AttentionOutputs, lse=_place(lse))
+    given = [ctypes.byref(each) for each in (view, sequences, params, queries, results, outputs)]
     call(library().kv_attend, torch_compute(), *given)
     del keep
 

@@ -14,6 +14,7 @@ import pytest
 from helpers import ON_WINDOWS, attention, small
 
 import pagedkv
+from pagedkv._arrays import BatchRows
 
 ROWS, QUERY_HEADS, KV_HEADS, DIM = 5, 4, 2, 16
 BF16 = ml_dtypes.bfloat16
@@ -114,7 +115,8 @@ def test_results_go_into_other_libraries_arrays(batch: pagedkv.Batch) -> None:
 def test_log_sum_exp_is_filled(batch: pagedkv.Batch) -> None:
     batch.write(0, np.zeros_like(K), V)
     lse = np.empty((ROWS, QUERY_HEADS), np.float32)
-    batch.attend(0, numbers(ROWS, QUERY_HEADS, DIM), lse=lse)
+    outputs = pagedkv.AttentionOutputs(lse=lse)
+    batch.attend(0, numbers(ROWS, QUERY_HEADS, DIM), outputs=outputs)
     np.testing.assert_allclose(
         lse, np.log(np.arange(1, ROWS + 1))[:, None] * np.ones(QUERY_HEADS), atol=1e-6
     )
@@ -218,7 +220,7 @@ def test_numbers_are_not_cut_off(cache: pagedkv.Cache) -> None:
         lambda: session.set_priority(2**31),
         lambda: cache.begin([session], [2**32]),
         lambda: cache.begin([session], [-1]),
-        lambda: pagedkv.AttentionParams(window=-1).build(1, 1, 1),
+        lambda: pagedkv.AttentionParams(window=-1).build(BatchRows([1], "rows"), 1, 1),
         lambda: pagedkv.CacheConfig(layers=2**32).plan(),
     ):
         with pytest.raises(pagedkv.MisuseError, match="is not between"):
@@ -233,7 +235,8 @@ def test_stateless_attention_over_own_arrays() -> None:
     tables = np.array([[5, 0, 3], [1, 4, 0]], np.uint32)
     view = pagedkv.KVView.of_arrays(k, v, block_size=4)
     lse = np.empty((3, 4), np.float32)
-    out = pagedkv.kv_attend(view, q, [1, 2], [9, 6], tables, query_heads=4, lse=lse)
+    outputs = pagedkv.AttentionOutputs(lse=lse)
+    out = pagedkv.kv_attend(view, q, [1, 2], [9, 6], tables, query_heads=4, outputs=outputs)
     for row, (table, end) in enumerate([(tables[0], 9), (tables[1], 5), (tables[1], 6)]):
         slots = np.concatenate([np.arange(4) + 4 * block for block in table])[:end]
         seen = q[row : row + 1], k[slots], v[slots], np.ones((1, 1, end), bool)

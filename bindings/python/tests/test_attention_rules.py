@@ -12,7 +12,7 @@ import pytest
 from helpers import attention, causal, small, weights_of, written_step
 
 import pagedkv
-from pagedkv import NO_BLOCK, AttentionParams, BlockMass, ChosenBlocks, TreeMask
+from pagedkv import NO_BLOCK, AttentionOutputs, AttentionParams, ChosenBlocks, TreeMask
 
 HEADS, DIM, BLOCK, TOKENS, NEW = 2, 16, 16, 200, 3
 K, V = np.random.default_rng(5).standard_normal((2, TOKENS + NEW, HEADS, DIM), np.float32)
@@ -36,8 +36,8 @@ def attended(batch: pagedkv.Batch, **params: Any) -> Any:
 
 def test_the_mass_is_the_sum_of_the_weights(batch: pagedkv.Batch) -> None:
     mass, last = np.full((1, HEADS, BLOCKS + 1), 9, np.float32), np.empty((1, HEADS, BLOCKS), "f4")
-    attended(batch, block_mass=BlockMass(mass))
-    attended(batch, block_mass=BlockMass(last, queries=1))
+    batch.attend(0, Q, outputs=AttentionOutputs(masses=mass))
+    batch.attend(0, Q, outputs=AttentionOutputs(masses=last, mass_queries=1))
     weights = weights_of(Q, K, causal(NEW, TOKENS + NEW))
     expected = np.add.reduceat(weights, np.arange(0, TOKENS + NEW, BLOCK), axis=2)
     np.testing.assert_allclose(mass[0, :, :BLOCKS], expected.sum(axis=0), atol=1e-5)
@@ -47,7 +47,9 @@ def test_the_mass_is_the_sum_of_the_weights(batch: pagedkv.Batch) -> None:
     wrongs: list[Any] = [mass[:, :1], mass[0], mass.astype(float), short]
     for wrong in wrongs:
         with pytest.raises(pagedkv.MisuseError, match="mass"):
-            attended(batch, block_mass=BlockMass(wrong))
+            batch.attend(0, Q, outputs=AttentionOutputs(masses=wrong))
+    with pytest.raises(pagedkv.MisuseError, match="masses is NULL"):
+        batch.attend(0, Q, outputs=AttentionOutputs(mass_queries=1))
 
 
 # ---- Windows and sinks of KV heads
@@ -72,8 +74,9 @@ def test_windows_that_are_refused(batch: pagedkv.Batch) -> None:
 
 def test_the_tokens_of_a_tree_choose_together(batch: pagedkv.Batch) -> None:
     chosen = np.zeros((1, HEADS, 2), np.uint32)
-    blocks = ChosenBlocks(2, queries_together=NEW, chosen=chosen)
-    out = attended(batch, mask=TreeMask([-1, 0, 0]), chosen_blocks=blocks)
+    blocks = ChosenBlocks(2, tokens_per_choice=NEW)
+    params = AttentionParams(mask=TreeMask([-1, 0, 0]), chosen_blocks=blocks)
+    out = batch.attend(0, Q, params=params, outputs=AttentionOutputs(chosen=chosen))
     block = POSITIONS // BLOCK
     read = np.array([np.isin(block, [0, 11, 12, *chosen[0, head]]) for head in range(HEADS)])
     tree = np.ones((NEW, TOKENS + NEW), bool)

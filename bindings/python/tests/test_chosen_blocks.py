@@ -9,7 +9,7 @@ import pytest
 from helpers import attention, causal, small, written_step
 
 import pagedkv
-from pagedkv import NO_BLOCK, AttentionParams, ChosenBlocks
+from pagedkv import NO_BLOCK, AttentionOutputs, AttentionParams, ChosenBlocks
 
 QUERY_HEADS, KV_HEADS, DIM, BLOCK = 4, 2, 16, 16
 TOKENS, NEW, TOP = 200, 2, 3
@@ -31,9 +31,9 @@ def blocks(fill: int = 0, size: int = TOP) -> Any:
     return np.full((NEW, KV_HEADS, size), fill, np.uint32)
 
 
-def attended(batch: pagedkv.Batch, **given: Any) -> Any:
+def attended(batch: pagedkv.Batch, chosen: Any = None, **given: Any) -> Any:
     params = AttentionParams(chosen_blocks=ChosenBlocks(**given))
-    return batch.attend(0, Q, params=params)
+    return batch.attend(0, Q, params=params, outputs=AttentionOutputs(chosen=chosen))
 
 
 def over_blocks(lists: Any, first: int = 1, last: int = 1) -> Any:
@@ -168,8 +168,8 @@ def test_what_is_chosen_needs_its_place(batch: pagedkv.Batch, wrong: Any) -> Non
         ({"lists": blocks(4, 1), "top_blocks": 1}, "give one of the two"),
         ({"chosen": blocks(size=0)}, "top_blocks is 0"),
         ({"top_blocks": -1}, "top_blocks"),
-        ({"queries_together": -1}, "queries_together"),
-        ({"lists": blocks(1), "queries_together": NEW}, r"lists: \[1\]\[2\]\[n\]"),
+        ({"tokens_per_choice": -1}, "tokens_per_choice"),
+        ({"lists": blocks(1), "tokens_per_choice": NEW}, r"lists: \[1\]\[2\]\[n\]"),
         ({"first_blocks": 2**32}, "first_blocks"),
         ({"last_blocks": 1.0}, "last_blocks"),
     ],

@@ -138,15 +138,16 @@ def inspect(patch: Patch, **given: Any) -> Fields:
 
 
 def params(_: Patch, **given: Any) -> Fields:
-    return plain(pagedkv.AttentionParams(**given).build(3, 5, 1))
+    return plain(pagedkv.AttentionParams(**given).build(BatchRows([3], "rows"), 5, 1))
 
 
 def chosen(_: Patch, **given: Any) -> Fields:
     return plain(pagedkv.ChosenBlocks(**given).build(BatchRows([3], "rows"), 1, []))
 
 
-def mass(_: Patch, **given: Any) -> Fields:
-    return plain(pagedkv.BlockMass(np.zeros((1, 5, 2), np.float32), **given).build(1, 5, []))
+def outputs(_: Patch, **given: Any) -> Fields:
+    built = pagedkv.AttentionOutputs(**given).build(None, BatchRows([3], "rows"), 5, 1)
+    return plain(built)
 
 
 # The struct, the way, the bytes and texts that it takes, and the fields that callers cannot give.
@@ -166,7 +167,7 @@ OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "dra
 OF_GROUPS |= {"block_bytes"}
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "skip_fsync"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
-OF_PARAMS |= {"mask", "chosen_blocks", "block_mass", "lse"}
+OF_PARAMS |= {"mask", "chosen_blocks"}
 NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
@@ -183,8 +184,8 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_file_config", load, NAMED, OF_FILE),
     ("pkv_file_config", inspect, NAMED, OF_FILE | {"prefix_index", "trust_salts", "max_tokens"}),
     ("pkv_attention_params", params, {"scale": 0.5, "softcap": 2.5}, OF_PARAMS),
-    ("pkv_chosen_blocks", chosen, {}, SIZES | {"lists", "list_blocks", "chosen"}),
-    ("pkv_block_mass", mass, {}, SIZES | {"masses", "blocks"}),
+    ("pkv_chosen_blocks", chosen, {}, SIZES | {"lists", "list_blocks"}),
+    ("pkv_attention_outputs", outputs, {}, SIZES | {"lse", "chosen", "masses", "mass_blocks"}),
 ]
 NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
 
@@ -382,33 +383,36 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         sink_logits=[3, 4],
         mask=pagedkv.BitMask(np.full((3, 2), 9, np.uint64)),
         chosen_blocks=pagedkv.ChosenBlocks(
-            4,
-            lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2),
-            chosen=(chosen := np.zeros((3, 2, 4), np.uint32)),
+            4, lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2)
         ),
-        block_mass=pagedkv.BlockMass(masses := np.zeros((1, 2, 5), np.float32)),
         head_windows=[5, 0],
         head_sinks=np.array([6, 7], np.uint8),
     )
-    struct = built.build(3, 2, 2, lse := np.zeros((3, 2), np.float32))
+    rows = BatchRows([3], "rows")
+    struct = built.build(rows, 2, 2)
     assert list((ctypes.c_float * 2).from_address(struct.alibi_slopes)) == [1, 2]
     assert list((ctypes.c_float * 2).from_address(struct.sink_logits)) == [3, 4]
-    assert struct.lse == lse.ctypes.data
     mask = _raw.Mask.from_address(struct.mask)
     assert list((ctypes.c_uint64 * 6).from_address(mask.data)) == [9] * 6
     assert (mask.kind, mask.row_stride) == (_raw.MaskKind.BITS, 2)
     blocks = _raw.ChosenBlocks.from_address(struct.chosen_blocks)
     assert list((ctypes.c_uint32 * 12).from_address(blocks.lists)) == list(range(12))
-    assert (blocks.top_blocks, blocks.list_blocks, blocks.chosen) == (4, 2, chosen.ctypes.data)
-    mass = _raw.BlockMass.from_address(struct.block_mass)
-    assert (mass.masses, mass.blocks) == (masses.ctypes.data, 5)
+    assert (blocks.top_blocks, blocks.list_blocks) == (4, 2)
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_windows)) == [5, 0]
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_sinks)) == [6, 7]
+    wanted = pagedkv.AttentionOutputs(
+        lse=(lse := np.zeros((3, 2), np.float32)),
+        chosen=(chosen := np.zeros((3, 2, 4), np.uint32)),
+        masses=(masses := np.zeros((1, 2, 5), np.float32)),
+    )
+    found = wanted.build(built, rows, 2, 2)
+    assert (found.lse, found.chosen) == (lse.ctypes.data, chosen.ctypes.data)
+    assert (found.masses, found.mass_blocks) == (masses.ctypes.data, 5)
 
 
 def test_masks_arrive() -> None:
     def built(given: Any) -> _raw.Mask:
-        struct = pagedkv.AttentionParams(mask=given).build(3, 1, 1)
+        struct = pagedkv.AttentionParams(mask=given).build(BatchRows([3], "rows"), 1, 1)
         keep.append(struct)
         return _raw.Mask.from_address(struct.mask)
 

@@ -325,7 +325,7 @@ CONFIGS: list[tuple[Any, Any, dict[str, Any]]] = [
     (pagedkv.MooncakeStore, raw.Store, {}),
     (pagedkv.AttentionParams, raw.AttentionParams, {}),
     (pagedkv.ChosenBlocks, raw.ChosenBlocks, {}),
-    (pagedkv.BlockMass, raw.BlockMass, {"masses": None}),
+    (pagedkv.AttentionOutputs, raw.AttentionOutputs, {}),
 ]
 for kind, struct, others in CONFIGS:
     for field in fields_of(kind):
@@ -349,9 +349,10 @@ def begun(new_tokens: Any) -> Any:
             for n in (44, 300):
                 found.append(outcome(batch.write, 0, rows(n, 1), rows(n, 1)))
                 lse = guarded(np.zeros((n, 2), np.float32))
-                found.append(outcome(batch.attend, 0, rows(n, 2), room(n, 2), lse=lse))
-            tiles = guarded(np.zeros((300, 1, 2), np.uint32))
-            params = pagedkv.AttentionParams(chosen_blocks=pagedkv.ChosenBlocks(lists=tiles))
+                outputs = pagedkv.AttentionOutputs(lse=lse)
+                found.append(outcome(batch.attend, 0, rows(n, 2), room(n, 2), outputs=outputs))
+            lists = guarded(np.zeros((300, 1, 2), np.uint32))
+            params = pagedkv.AttentionParams(chosen_blocks=pagedkv.ChosenBlocks(lists=lists))
             found.append(outcome(batch.attend, 0, rows(300, 2), params=params))
             found.append(outcome(batch.commit, guarded(np.arange(300, dtype=np.int32))))
         found += [len(session) for session in sessions]
@@ -667,7 +668,7 @@ def integers_of(function: Any, place: str) -> Iterator[str]:
 
 def test_every_argument_is_tried() -> None:
     # What receives numbers must have their type.
-    missing = {*arguments()} - {*SCALARS} - {*LISTS} - {"ChosenBlocks.chosen"}
+    missing = {*arguments()} - {*SCALARS} - {*LISTS} - {"AttentionOutputs.chosen"}
     assert not missing
     assert len(SCALARS) + len(LISTS) > 100
 

@@ -17,7 +17,6 @@ import zipfile
 from typing import Any
 
 import helpers
-import numpy as np
 import pytest
 
 import pagedkv
@@ -38,7 +37,7 @@ NOT_FIELDS = OF_C | {
     "fingerprint_size",
     "secret_key_size",
 }
-NOT_FIELDS |= {"lse", "list_blocks"}
+NOT_FIELDS |= {"list_blocks", "mass_blocks"}  # the last dims of arrays
 
 
 def camel(name: str) -> str:
@@ -88,15 +87,13 @@ def test_engines_use_what_is_published() -> None:
         (pagedkv.PrefixConfig(), "pkv_prefix_config"),
         (pagedkv.AttentionParams(), "pkv_attention_params"),
         (pagedkv.ChosenBlocks(), "pkv_chosen_blocks"),
-        (pagedkv.BlockMass(np.zeros(0, np.float32)), "pkv_block_mass"),
+        (pagedkv.AttentionOutputs(), "pkv_attention_outputs"),
         (pagedkv.StoreConfig(pagedkv.DirectoryStore("")), "pkv_store_config"),
         (pagedkv.DirectoryStore(""), "pkv_directory_config"),
     ],
 )
 def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> None:
     expected = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS
-    if isinstance(described, pagedkv.BlockMass):
-        expected -= {"blocks"}  # the last dim of its masses
     if isinstance(described, pagedkv.AttentionParams):
         expected = expected - {"bidirectional"} | {"causal"}
     if isinstance(described, pagedkv.CacheConfig):  # it also has the fields of a group
@@ -104,7 +101,7 @@ def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> Non
         expected -= {"layer_indices", "state_bytes", "checkpoint_tokens", "draft_tokens"}
         expected -= {"block_bytes"}
     assert {field.name for field in dataclasses.fields(described)} == expected
-    others = {"block_size", "causal", "first_blocks", "last_blocks", "masses", "store"}
+    others = {"block_size", "causal", "first_blocks", "last_blocks", "store"}
     for field in expected - others:
         assert not getattr(described, field), field
 

@@ -68,19 +68,18 @@ int main(void) {
   check(pkv_batch_begin(cache, 1, &session, &one, &batch));
   for (uint32_t layer = 0; layer < 2; layer++)
     check(pkv_batch_write(batch, layer, &new_keys, &new_values));
-  pkv_attention_params params = {.struct_size = sizeof params, .lse = whole_lse};
-  check(pkv_batch_attend(batch, 0, &params, &queries, &whole_out));
+  pkv_attention_params params = {.struct_size = sizeof params};
+  pkv_attention_outputs outputs = {.struct_size = sizeof outputs, .lse = whole_lse};
+  check(pkv_batch_attend(batch, 0, &params, &queries, &whole_out, &outputs));
 
   /* [choose] */
   uint32_t chosen[TOP]; /* for each query and KV head, of which there is one here */
-  pkv_chosen_blocks blocks = {.struct_size = sizeof blocks,
-                              .top_blocks = TOP,
-                              .first_blocks = 1,
-                              .last_blocks = 1,
-                              .chosen = chosen};
+  pkv_chosen_blocks blocks = {
+      .struct_size = sizeof blocks, .top_blocks = TOP, .first_blocks = 1, .last_blocks = 1};
   params.chosen_blocks = &blocks;
-  params.lse = few_lse;
-  check(pkv_batch_attend(batch, 0, &params, &queries, &few_out));
+  outputs.chosen = chosen;
+  outputs.lse = few_lse;
+  check(pkv_batch_attend(batch, 0, &params, &queries, &few_out, &outputs));
   printf("chosen:");
   for (int i = 0; i < TOP; i++) printf(" %u", chosen[i]);
   /* The first block, the last one, and that of the new token are read in any case. */
@@ -96,7 +95,7 @@ int main(void) {
                                .last_blocks = 1,
                                .lists = chosen, /* what layer 0 chose, or a model's own indexer */
                                .list_blocks = TOP};
-  check(pkv_batch_attend(batch, 1, &params, &queries, &few_out));
+  check(pkv_batch_attend(batch, 1, &params, &queries, &few_out, NULL));
   /* [lists end] */
   check(pkv_batch_abort(batch));
   check(pkv_cache_destroy(cache));

@@ -80,7 +80,7 @@ int main(void) {
   const pkv_attention_params params = {.struct_size = sizeof params, .bidirectional = 1};
   const pkv_tensor queries = {.data = q, .dtype = PKV_F32},
                    outputs = {.data = out, .dtype = PKV_F32};
-  check(pkv_kv_attend(NULL, &view, &answers, &params, &queries, &outputs));
+  check(pkv_kv_attend(NULL, &view, &answers, &params, &queries, &outputs, NULL));
   /* [attend end] */
 
   double worst = 0;

@@ -108,7 +108,7 @@ static void attend_here(pkv_session session, const float* q, float* out) {
   memcpy(query, q, sizeof query);
   const pkv_tensor queries = {.data = query, .dtype = PKV_F32},
                    outputs = {.data = out, .dtype = PKV_F32};
-  check(pkv_kv_attend(NULL, &view, &sequences, NULL, &queries, &outputs));
+  check(pkv_kv_attend(NULL, &view, &sequences, NULL, &queries, &outputs, NULL));
 }
 
 int main(void) {

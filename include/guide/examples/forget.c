@@ -62,7 +62,8 @@ int main(void) {
                    query = {.data = q, .dtype = PKV_F32}, result = {.data = out, .dtype = PKV_F32};
   check(pkv_batch_begin(cache, 1, &session, &one, &batch));
   check(pkv_batch_write(batch, 0, &key, &value));
-  check(pkv_batch_attend(batch, 0, NULL, &query, &result)); /* does not see what was dropped */
+  check(
+      pkv_batch_attend(batch, 0, NULL, &query, &result, NULL)); /* does not see what was dropped */
   size_t seen;
   uint32_t indptr[2];
   static uint32_t slots[TOKENS];

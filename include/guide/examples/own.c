@@ -51,7 +51,7 @@ static void step(pkv_compute compute, const pkv_kv_view* kv, const uint32_t* new
   const pkv_tensor queries = padded((float*)q, QUERY_HEADS),
                    outputs = padded((float*)out, QUERY_HEADS);
   check(pkv_kv_write(compute, kv, &sequences, &keys, &values));
-  check(pkv_kv_attend(compute, kv, &sequences, NULL, &queries, &outputs));
+  check(pkv_kv_attend(compute, kv, &sequences, NULL, &queries, &outputs, NULL));
 }
 /* [step end] */
 

@@ -40,10 +40,10 @@ static void attend(int first, uint32_t n, float* out, float* lse) {
                                       .kv_lengths = &length,
                                       .block_tables = table,
                                       .block_table_stride = 8};
-  const pkv_attention_params params = {.struct_size = sizeof params, .lse = lse};
+  const pkv_attention_outputs outputs = {.struct_size = sizeof outputs, .lse = lse};
   const pkv_tensor queries = {.data = q, .dtype = PKV_F32},
-                   outputs = {.data = out, .dtype = PKV_F32};
-  check(pkv_kv_attend(NULL, &view, &sequences, &params, &queries, &outputs));
+                   result = {.data = out, .dtype = PKV_F32};
+  check(pkv_kv_attend(NULL, &view, &sequences, NULL, &queries, &result, &outputs));
   check(pkv_cache_destroy(cache));
 }
 

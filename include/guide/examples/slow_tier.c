@@ -63,13 +63,11 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
                    outputs = {.data = out, .dtype = PKV_F32};
   /* [ask] */
   uint32_t chosen[TOP]; /* for each query and KV head, of which there is one here */
-  const pkv_chosen_blocks blocks = {.struct_size = sizeof blocks,
-                                    .top_blocks = TOP,
-                                    .first_blocks = 1,
-                                    .last_blocks = 1,
-                                    .chosen = chosen};
+  const pkv_chosen_blocks blocks = {
+      .struct_size = sizeof blocks, .top_blocks = TOP, .first_blocks = 1, .last_blocks = 1};
   const pkv_attention_params params = {.struct_size = sizeof params, .chosen_blocks = &blocks};
-  check(pkv_batch_attend(batch, 0, &params, &queries, &outputs));
+  const pkv_attention_outputs found = {.struct_size = sizeof found, .chosen = chosen};
+  check(pkv_batch_attend(batch, 0, &params, &queries, &outputs, &found));
   /* [ask end] */
   check(pkv_batch_commit(batch, 0, NULL));
   const int first = passage * PASSAGE / BLOCK;

@@ -64,7 +64,7 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
       toy_row(layer, token_above(t, tree, i, 2), token_above(t, tree, i, 1), tree->token[i], q[i],
               k[i], v[i]);
     check(pkv_batch_write(batch, layer, &keys, &values));
-    check(pkv_batch_attend(batch, layer, &params, &queries, &outputs));
+    check(pkv_batch_attend(batch, layer, &params, &queries, &outputs, NULL));
     for (uint32_t i = 0; i < tree->nodes; i++)
       for (int j = 0; j < LETTERS; j++) p[i][j] += out[i][j] / (float)LAYERS;
   }

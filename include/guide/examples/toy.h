@@ -106,7 +106,7 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
         toy_row(layer, token_at(texts[i], at - 2), token_at(texts[i], at - 1), texts[i]->tokens[at],
                 q[row], k[row], v[row]);
     check(pkv_batch_write(batch, layer, &keys, &values));
-    check(pkv_batch_attend(batch, layer, &params, &queries, &outputs));
+    check(pkv_batch_attend(batch, layer, &params, &queries, &outputs, NULL));
     for (size_t i = 0, row = 0; i < n; i++) {
       row += new_tokens[i];
       if (new_tokens[i] == 0) continue;

@@ -144,11 +144,11 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
   const std::span<const Reading> readings = chosen ? chosen->readings() : whole.all();
   const WorkSplit work(call, readings);
   if (work.splits().empty()) return;
-  const bool weighs = call.params.block_mass != nullptr;
+  const bool weighs = call.outputs.masses != nullptr;
   std::vector<float> own_lse;
-  if (weighs && call.params.lse == nullptr)
+  if (weighs && call.outputs.lse == nullptr)
     own_lse.resize(call.rows.rows() * call.shape.query_heads);
-  float* const lse = own_lse.empty() ? call.params.lse : own_lse.data();
+  float* const lse = own_lse.empty() ? call.outputs.lse : own_lse.data();
   std::optional<BlockMass> mass;
   if (weighs) mass.emplace(workers, pool, kernels, call, readings, work, lse);
   SplitRunner runner(kernels, call, work, lse);
@@ -169,7 +169,7 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
 
 void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequences& given,
                       const pkv_attention_params* params, const pkv_tensor* q,
-                      const pkv_tensor* out) {
+                      const pkv_tensor* out, const pkv_attention_outputs* outputs) {
   const kernels::KvView view = rows::check_view(kv);
   if (given.query_heads > max_heads)
     fail(PKV_INVALID_ARGUMENT, "query_heads is %u; it must be at most %u", given.query_heads,
@@ -179,9 +179,10 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequ
          given.query_heads, kv.kv_heads);
   AttendCall call{};
   call.params = check_params(params, kv.kv_heads, kv.key_dim, {});
+  call.outputs = check_outputs(outputs, call.params);
   if (call.params.top_blocks != 0)
     fail(PKV_UNSUPPORTED,
-         "chosen_blocks: top is %u, but only a cache has bounds of keys; give lists instead",
+         "chosen_blocks: top_blocks is %u, but only a cache has bounds of keys; give lists instead",
          call.params.top_blocks);
   const rows::Sequences checked(kv, view, given, call.params.window.window,
                                 call.params.window.sinks, call.params.masks_new_tokens());

@@ -19,7 +19,7 @@ void attend(Workers& workers, ScratchPool& scratch, const kernels::Table& kernel
 // INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW and bad_alloc, before it writes any output.
 void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
                       const pkv_attention_params* params, const pkv_tensor* q,
-                      const pkv_tensor* out);
+                      const pkv_tensor* out, const pkv_attention_outputs* outputs);
 
 // Merges `count` results of the same queries, each over a part of the tokens, by their log-sum-exp.
 // Throws INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW and bad_alloc, before it writes anything.

@@ -35,8 +35,7 @@ BlockMass::BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& 
 
 // The chunks of a reading follow each other, and those of its first KV head have all its queries.
 void BlockMass::list_queries(const WorkSplit& work) {
-  const uint32_t wanted =
-      call_.params.block_mass_queries != 0 ? call_.params.block_mass_queries : UINT32_MAX;
+  const uint32_t wanted = call_.outputs.mass_queries != 0 ? call_.outputs.mass_queries : UINT32_MAX;
   const auto chunks = work.chunks();
   for (size_t i = 0; i < chunks.size();) {
     const Reading& reading = *chunks[i].reading;
@@ -61,9 +60,9 @@ void BlockMass::add_parts(const Reading& reading, size_t first_queries) {
 }
 
 float* BlockMass::mass_of(const Reading& reading, uint32_t head) const {
-  return call_.params.block_mass +
+  return call_.outputs.masses +
          (reading.index * call_.shape.query_heads + uint64_t{head} * heads_per_kv_head()) *
-             call_.params.block_mass_size;
+             call_.outputs.mass_blocks;
 }
 
 kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) const {
@@ -73,7 +72,7 @@ kernels::WeighTask BlockMass::task_of(const Part& part, const Queries& queries) 
              uint64_t{part.head} * heads_per_kv_head();
   task.lse_stride = call_.shape.query_heads;
   task.weights = mass_of(*part.reading, part.head);
-  task.weights_stride = call_.params.block_mass_size;
+  task.weights_stride = call_.outputs.mass_blocks;
   return task;
 }
 
@@ -90,7 +89,7 @@ void BlockMass::write() {
   for (const Reading& reading : readings_)
     for (uint32_t head = reading.head_begin * heads_per_kv_head();
          head < reading.head_end * heads_per_kv_head(); head++)
-      std::fill_n(mass_of(reading, 0) + head * call_.params.block_mass_size,
+      std::fill_n(mass_of(reading, 0) + head * call_.outputs.mass_blocks,
                   ceil_div(reading.length, reading.kv.block_size), 0.0f);
   workers_.for_each(parts_.size(), [&](size_t i, unsigned worker) {
     const Part& part = parts_[i];

@@ -21,7 +21,7 @@ class BlockMass {
             const AttendCall& call, std::span<const Reading> readings, const WorkSplit& work,
             const float* lse);
 
-  // Writes AttendParams::block_mass. Call it once the lse of all queries is computed.
+  // Writes AttendOutputs::masses. Call it once the lse of all queries is computed.
   void write();
 
  private:

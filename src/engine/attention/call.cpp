@@ -53,37 +53,21 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
 
 void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
   const pkv_chosen_blocks chosen = read_struct(&given, "chosen_blocks");
-  if (chosen.reserved != 0)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: reserved is %u, not 0", chosen.reserved);
   if ((chosen.top_blocks != 0) == (chosen.lists != nullptr))
     fail(PKV_INVALID_ARGUMENT,
          "chosen_blocks: top_blocks is %u and lists %s NULL; give one of the two",
          chosen.top_blocks, chosen.lists != nullptr ? "is not" : "is");
   if (chosen.lists == nullptr && chosen.list_blocks != 0)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_blocks is %llu, but lists is NULL",
-         llu(chosen.list_blocks));
-  if (chosen.chosen != nullptr && chosen.top_blocks == 0)
-    fail(PKV_INVALID_ARGUMENT,
-         "chosen_blocks: chosen is what top_blocks chose, but top_blocks is 0");
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_blocks is %u, but lists is NULL",
+         chosen.list_blocks);
   if (result.transform.alibi_slopes != nullptr)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes cannot be combined");
   result.top_blocks = chosen.top_blocks;
   result.first_blocks = chosen.first_blocks;
   result.last_blocks = chosen.last_blocks;
-  result.queries_together = std::max(1u, chosen.queries_together);
+  result.tokens_per_choice = std::max(1u, chosen.tokens_per_choice);
   result.block_lists = chosen.lists;
   result.block_list_size = chosen.list_blocks;
-  result.chosen_blocks = chosen.chosen;
-}
-
-void read_mass(const pkv_block_mass& given, AttendParams& result) {
-  const pkv_block_mass mass = read_struct(&given, "block_mass");
-  if (mass.masses == nullptr) fail(PKV_INVALID_ARGUMENT, "block_mass: masses is NULL");
-  if (result.chooses())
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and block_mass cannot be combined");
-  result.block_mass = mass.masses;
-  result.block_mass_size = mass.blocks;
-  result.block_mass_queries = mass.queries;
 }
 
 // Returns the window of one KV head.
@@ -129,8 +113,7 @@ bool AttendParams::uses_positions() const {
 
 AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer) {
-  const pkv_attention_params params =
-      given == nullptr ? pkv_attention_params{} : read_struct(given, "params");
+  const pkv_attention_params params = read_optional(given, "params");
   if (!std::isfinite(params.scale))
     fail(PKV_INVALID_ARGUMENT, "scale is %g; it must be finite", static_cast<double>(params.scale));
   check_flag(params.bidirectional, "bidirectional");
@@ -142,12 +125,23 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, 
   result.causal = params.bidirectional == 0;
   result.transform = {params.softcap, params.alibi_slopes};
   result.sink_logits = params.sink_logits;
-  result.lse = params.lse;
   set_windows(params, kv_heads, of_layer, result);
   if (params.mask != nullptr) read_mask(*params.mask, result);
   if (params.chosen_blocks != nullptr) read_chosen(*params.chosen_blocks, result);
-  if (params.block_mass != nullptr) read_mass(*params.block_mass, result);
   return result;
+}
+
+AttendOutputs check_outputs(const pkv_attention_outputs* given, const AttendParams& params) {
+  const pkv_attention_outputs outputs = read_optional(given, "outputs");
+  if (outputs.chosen != nullptr && params.top_blocks == 0)
+    fail(PKV_INVALID_ARGUMENT, "outputs: chosen is what top_blocks chose, but top_blocks is 0");
+  if (outputs.masses == nullptr && (outputs.mass_blocks != 0 || outputs.mass_queries != 0))
+    fail(PKV_INVALID_ARGUMENT,
+         "outputs: mass_blocks is %llu and mass_queries %u, but masses is NULL",
+         llu(outputs.mass_blocks), outputs.mass_queries);
+  if (outputs.masses != nullptr && params.chooses())
+    fail(PKV_INVALID_ARGUMENT, "outputs: masses and chosen_blocks cannot be combined");
+  return {outputs.lse, outputs.chosen, outputs.masses, outputs.mass_blocks, outputs.mass_queries};
 }
 
 namespace {
@@ -207,18 +201,18 @@ void check_positions_of_new_tokens(const AttendCall& call) {
              (long long)sequence.positions[i], llu(sequence.index), llu(sequence.start() - 1));
 }
 
-// Checks the arrays of lists of chosen blocks. ChosenBlocks checks the contents of the lists.
+// Checks the arrays with a list for each choice. ChosenBlocks checks the contents of the lists.
 void check_block_lists(const AttendCall& call) {
   const AttendParams& params = call.params;
-  uint64_t tiles = 0;
+  uint64_t choices = 0;
   for (const rows::Sequence& sequence : call.sequences)
-    tiles += ceil_div(sequence.queries, params.queries_together);
-  const uint64_t lists = checked_mul(tiles, call.shape.kv_heads, "chosen_blocks: lists");
+    choices += ceil_div(sequence.queries, params.tokens_per_choice);
+  const uint64_t lists = checked_mul(choices, call.shape.kv_heads, "chosen_blocks: lists");
   checked_bytes(checked_mul(lists, params.block_list_size, "chosen_blocks: lists"),
                 sizeof(uint32_t), "chosen_blocks: lists");
-  if (params.chosen_blocks != nullptr)
-    checked_bytes(checked_mul(lists, params.top_blocks, "chosen_blocks: chosen"), sizeof(uint32_t),
-                  "chosen_blocks: chosen");
+  if (call.outputs.chosen != nullptr)
+    checked_bytes(checked_mul(lists, params.top_blocks, "outputs: chosen"), sizeof(uint32_t),
+                  "outputs: chosen");
   for (const rows::Sequence& sequence : call.sequences) {
     if (sequence.positions != nullptr)
       fail(PKV_INVALID_ARGUMENT, "chosen_blocks and query_positions cannot be combined");
@@ -266,25 +260,26 @@ void check_bool_mask(const AttendCall& call) {
 }
 
 // Checks the array for the attention mass of blocks.
-void check_block_mass(const AttendCall& call) {
-  const uint64_t size = call.params.block_mass_size;
+void check_masses(const AttendCall& call) {
+  const uint64_t size = call.outputs.mass_blocks;
   uint64_t count = 0;
   for (const rows::Sequence& sequence : call.sequences) {
     if (const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size); blocks > size)
-      fail(PKV_INVALID_ARGUMENT, "block_mass: blocks is %llu; sequence %llu has %llu blocks",
+      fail(PKV_INVALID_ARGUMENT, "outputs: mass_blocks is %llu; sequence %llu has %llu blocks",
            llu(size), llu(sequence.index), llu(blocks));
     count = std::max(count, sequence.index + 1);
   }
-  const uint64_t rows = checked_mul(count, call.shape.query_heads, "block_mass");
-  checked_bytes(checked_mul(rows, size, "block_mass"), sizeof(float), "block_mass");
+  const uint64_t rows = checked_mul(count, call.shape.query_heads, "outputs: masses");
+  checked_bytes(checked_mul(rows, size, "outputs: masses"), sizeof(float), "outputs: masses");
 }
 
 }  // namespace
 
 void check_call(const AttendCall& call) {
   const uint64_t rows = call.rows.rows();
-  if (call.params.lse != nullptr)
-    checked_bytes(checked_mul(rows, call.shape.query_heads, "lse"), sizeof(float), "lse");
+  if (call.outputs.lse != nullptr)
+    checked_bytes(checked_mul(rows, call.shape.query_heads, "outputs: lse"), sizeof(float),
+                  "outputs: lse");
   if (call.params.masks_new_tokens()) {
     check_new_tokens(call);
     if (call.params.causal) check_positions_of_new_tokens(call);
@@ -299,7 +294,7 @@ void check_call(const AttendCall& call) {
   }
   if (call.params.bool_mask.data != nullptr) check_bool_mask(call);
   if (call.params.chooses()) check_block_lists(call);
-  if (call.params.block_mass != nullptr) check_block_mass(call);
+  if (call.outputs.masses != nullptr) check_masses(call);
 }
 
 }  // namespace pkv::attention

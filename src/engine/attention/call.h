@@ -56,15 +56,10 @@ struct AttendParams {
   const int64_t* mask_positions;  // of `mask`, or NULL
   const int32_t* parents;
   BoolMask bool_mask;  // data is NULL: not given
-  float* lse;
   uint32_t top_blocks, first_blocks, last_blocks;
-  uint32_t queries_together;  // queries of a tile, which choose blocks together; at least 1
+  uint32_t tokens_per_choice;  // queries that choose blocks together; at least 1
   const uint32_t* block_lists;
-  uint64_t block_list_size;
-  uint32_t* chosen_blocks;
-  float* block_mass;
-  uint64_t block_mass_size;
-  uint32_t block_mass_queries;  // 0: all
+  uint32_t block_list_size;
 
   // Returns whether queries read only some blocks, chosen by bounds or from lists.
   bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }
@@ -83,9 +78,24 @@ struct AttendParams {
 AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer);
 
+// Results besides the outputs: a caller's pkv_attention_outputs. Those that are not wanted are
+// NULL.
+struct AttendOutputs {
+  float* lse;
+  uint32_t* chosen;
+  float* masses;
+  uint64_t mass_blocks;
+  uint32_t mass_queries;  // 0: all
+};
+
+// Checks which results a caller wants (NULL: none) of a call with these parameters. Throws
+// INVALID_ARGUMENT.
+AttendOutputs check_outputs(const pkv_attention_outputs* outputs, const AttendParams& params);
+
 struct AttendCall {
   AttendShape shape;
   AttendParams params;
+  AttendOutputs outputs;
   std::span<const rows::Sequence> sequences;  // those that have queries
   rows::BatchRows rows;                       // which rows of q and out each sequence has
   rows::BatchTensor q, out;
@@ -96,7 +106,7 @@ struct AttendCall {
   }
 };
 
-// Checks what depends on both parameters and sequences: masks, lse, chosen blocks and block mass.
+// Checks what depends on both parameters and sequences: masks, chosen blocks and outputs.
 // Throws INVALID_ARGUMENT if an array is too short for a sequence, a parent comes after its child,
 // or parameters cannot be combined; OUT_OF_RANGE if mask rows have more words than any step needs,
 // or a new token has a position before the step; UNSUPPORTED if the storage is not paged and must

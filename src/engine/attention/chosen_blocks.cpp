@@ -26,7 +26,7 @@ constexpr uint32_t summed_queries = 32;
 ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, const AttendCall& call,
                            const Readings& whole, const ChoosingLayer& layer)
     : workers_(workers), kernels_(kernels), call_(call), whole_(whole) {
-  cut_tiles();
+  list_choosers();
   if (call.params.block_lists != nullptr) {
     check_lists();
   } else {
@@ -35,27 +35,27 @@ ChosenBlocks::ChosenBlocks(Workers& workers, const kernels::Table& kernels, cons
   }
   write_tables();
   if (layer.group != nullptr && layer.group->slab->in_file()) read_ahead();
-  if (call.params.chosen_blocks != nullptr) tell_chosen();
+  if (call.outputs.chosen != nullptr) tell_chosen();
 }
 
-void ChosenBlocks::cut_tiles() {
+void ChosenBlocks::list_choosers() {
   for (size_t s = 0; s < call_.sequences.size(); s++) {
     const rows::Sequence& sequence = call_.sequences[s];
     const uint32_t block_size = sequence.kv.block_size;
-    first_tile_.push_back(tiles_.size());
+    first_choosers_.push_back(choosers_.size());
     for (uint32_t first = 0, count; first < sequence.queries; first += count) {
-      count = std::min(call_.params.queries_together, sequence.queries - first);
+      count = std::min(call_.params.tokens_per_choice, sequence.queries - first);
       const uint64_t begin = sequence.start() + first;
-      tiles_.push_back({s, first, count, static_cast<uint32_t>(begin / block_size),
-                        static_cast<uint32_t>(ceil_div(begin + count, block_size))});
+      choosers_.push_back({s, first, count, static_cast<uint32_t>(begin / block_size),
+                           static_cast<uint32_t>(ceil_div(begin + count, block_size))});
     }
   }
-  first_tile_.push_back(tiles_.size());
+  first_choosers_.push_back(choosers_.size());
 }
 
 void ChosenBlocks::check_lists() const {
-  for (size_t t = 0; t < tiles_.size(); t++) {
-    const rows::Sequence& sequence = call_.sequences[tiles_[t].sequence];
+  for (size_t t = 0; t < choosers_.size(); t++) {
+    const rows::Sequence& sequence = call_.sequences[choosers_[t].sequence];
     const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
     for (uint32_t head = 0; head < heads(); head++) {
       const std::span<const uint32_t> list = list_of(t, head);
@@ -75,29 +75,29 @@ void ChosenBlocks::check_lists() const {
 }
 
 template <class Visit>
-void ChosenBlocks::visit_candidates(const Tile& tile, const Reading& reading,
+void ChosenBlocks::visit_candidates(const Choosers& choosers, const Reading& reading,
                                     const Visit& visit) const {
-  const SeenBlocks seen(reading, tile.first, tile.count);
+  const SeenBlocks seen(reading, choosers.first, choosers.count);
   const auto blocks = static_cast<uint32_t>(ceil_div(seen.end(), reading.kv.block_size));
   for (uint32_t entry = call_.params.first_blocks; entry < blocks; entry++)
-    if (!is_fixed(tile, entry) && seen[entry]) visit(entry);
+    if (!is_fixed(choosers, entry) && seen[entry]) visit(entry);
 }
 
 void ChosenBlocks::count_candidates() {
-  choices_.reserve(tiles_.size() * heads());
+  choices_.reserve(choosers_.size() * heads());
   candidates_end_.resize(call_.sequences.size());
-  for (const Tile& tile : tiles_)
+  for (const Choosers& choosers : choosers_)
     for (uint32_t head = 0; head < heads(); head++) {
-      const Reading& reading = whole_.of(tile.sequence, head);
+      const Reading& reading = whole_.of(choosers.sequence, head);
       if (head > reading.head_begin) {  // all heads of a reading see the same
         choices_.push_back(choices_.back());
         continue;
       }
       uint32_t candidates = 0, end = 0;
-      visit_candidates(tile, reading, [&](uint32_t entry) { candidates++, end = entry + 1; });
+      visit_candidates(choosers, reading, [&](uint32_t entry) { candidates++, end = entry + 1; });
       choices_.push_back({candidates, std::min(call_.params.top_blocks, candidates)});
       most_chosen_ = std::max<size_t>(most_chosen_, choices_.back().chosen);
-      uint32_t& of_sequence = candidates_end_[tile.sequence];
+      uint32_t& of_sequence = candidates_end_[choosers.sequence];
       if (choices_.back().by_bounds()) of_sequence = std::max(of_sequence, end);
     }
 }
@@ -124,13 +124,14 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
     compute_bounds(layer);
     compute_step_bounds();
   }
-  const uint32_t queries = std::min(summed_queries, call_.params.queries_together);
+  const uint32_t queries = std::min(summed_queries, call_.params.tokens_per_choice);
   std::vector<Scratch> scratch(workers_.threads());
   // One KV head after the other, because its bounds stay in a cache.
   workers_.for_each(choices_.size(), [&](size_t i, unsigned worker) {
     // Only workers that get a task make room, since there may be many more of them than tasks.
     scratch[worker].resize(call_.shape, queries, candidates);
-    choose_for(layer, i % tiles_.size(), static_cast<uint32_t>(i / tiles_.size()), scratch[worker]);
+    choose_for(layer, i % choosers_.size(), static_cast<uint32_t>(i / choosers_.size()),
+               scratch[worker]);
   });
 }
 
@@ -180,16 +181,16 @@ void ChosenBlocks::compute_step_bounds() {
   });
 }
 
-// Sums up the queries of a tile for one KV head, and their sizes.
-void ChosenBlocks::sum_queries(const Tile& tile, uint32_t head, Scratch& scratch) const {
-  const Reading& reading = whole_.of(tile.sequence, head);
+// Sums up the queries of choosers for one KV head, and their sizes.
+void ChosenBlocks::sum_queries(const Choosers& choosers, uint32_t head, Scratch& scratch) const {
+  const Reading& reading = whole_.of(choosers.sequence, head);
   const uint32_t dim = call_.shape.key_dim;
   std::fill(scratch.sum.begin(), scratch.sum.end(), 0.0f);
   std::fill(scratch.size.begin(), scratch.size.end(), 0.0f);
-  for (uint32_t first = 0, count; first < tile.count; first += count) {
-    count = std::min(summed_queries, tile.count - first);
+  for (uint32_t first = 0, count; first < choosers.count; first += count) {
+    count = std::min(summed_queries, choosers.count - first);
     const uint32_t rows = count * call_.shape.heads_per_kv_head();
-    kernels_.prepare(query_task(call_, {&reading, tile.first + first, count, head, head + 1},
+    kernels_.prepare(query_task(call_, {&reading, choosers.first + first, count, head, head + 1},
                                 scratch.q.data(), rows));
     for (uint32_t row = 0; row < rows; row++) {
       const float* const q = &scratch.q[size_t{row} * dim];
@@ -201,11 +202,11 @@ void ChosenBlocks::sum_queries(const Tile& tile, uint32_t head, Scratch& scratch
   }
 }
 
-// Scores the candidates of a tile for one KV head: the scores of the middle between their bounds,
-// summed up over the tile's queries, and a share of what the bounds may add to them.
-void ChosenBlocks::score(const ChoosingLayer& layer, const Tile& tile, uint32_t head,
+// Scores the candidates of choosers for one KV head: the scores of the middle between their bounds,
+// summed up over the queries, and a share of what the bounds may add to them.
+void ChosenBlocks::score(const ChoosingLayer& layer, const Choosers& choosers, uint32_t head,
                          uint32_t candidates, Scratch& scratch) const {
-  sum_queries(tile, head, scratch);
+  sum_queries(choosers, head, scratch);
   const uint32_t dim = call_.shape.key_dim;
   for (uint32_t d = 0; d < dim; d++) {  // the sums become the weights of the bounds
     const float middle = scratch.sum[d] / 2, extent = extent_share * scratch.size[d] / 2;
@@ -219,7 +220,7 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Tile& tile, uint32_t 
                           scratch.sum.data(),
                           scratch.size.data(),
                           scratch.scores.data()};
-  const StepBounds& step = step_bounds_of_[tile.sequence];
+  const StepBounds& step = step_bounds_of_[choosers.sequence];
   while (task.count < candidates && scratch.entries[task.count] < step.begin) task.count++;
   kernels_.score_blocks(task);
   const uint32_t before = task.count;
@@ -234,18 +235,18 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Tile& tile, uint32_t 
 // Writes the entries of the candidates with the highest scores, in ascending order.
 void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t head,
                               Scratch& scratch) {
-  const Tile& tile = tiles_[index];
+  const Choosers& choosers = choosers_[index];
   const Choice& choice = choices_[index * heads() + head];
-  const Reading& reading = whole_.of(tile.sequence, head);
+  const Reading& reading = whole_.of(choosers.sequence, head);
   uint32_t count = 0;
-  visit_candidates(tile, reading, [&](uint32_t entry) {
+  visit_candidates(choosers, reading, [&](uint32_t entry) {
     scratch.entries[count] = entry;
     scratch.ids[count++] = reading.kv.blocks[entry];
   });
   const auto order = scratch.order.begin();
   std::iota(order, order + count, 0);
   if (choice.by_bounds()) {
-    score(layer, tile, head, count, scratch);
+    score(layer, choosers, head, count, scratch);
     const float* const scores = scratch.scores.data();
     std::nth_element(order, order + choice.chosen, order + count, [&](uint32_t a, uint32_t b) {
       return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
@@ -256,36 +257,36 @@ void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t
   for (uint32_t i = 0; i < choice.chosen; i++) chosen[i] = scratch.entries[order[i]];
 }
 
-std::span<const uint32_t> ChosenBlocks::list_of(size_t tile, uint32_t head) const {
+std::span<const uint32_t> ChosenBlocks::list_of(size_t index, uint32_t head) const {
   const AttendParams& params = call_.params;
+  const size_t choice = index * heads() + head;
   if (params.block_lists == nullptr)
-    return std::span(chosen_).subspan(chosen_at(tile, head),
-                                      choices_[tile * heads() + head].chosen);
-  const uint32_t* const list =
-      params.block_lists + (tile * heads() + head) * params.block_list_size;
+    return std::span(chosen_).subspan(chosen_at(index, head), choices_[choice].chosen);
+  const uint32_t* const list = params.block_lists + choice * params.block_list_size;
   // Indices ascend, so a list that is longer than the number of blocks is wrong.
-  const rows::Sequence& sequence = call_.sequences[tiles_[tile].sequence];
+  const rows::Sequence& sequence = call_.sequences[choosers_[index].sequence];
   const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
-  return {list, std::find(list, list + std::min(params.block_list_size, blocks + 1), PKV_NO_BLOCK)};
+  return {list, std::find(list, list + std::min<uint64_t>(params.block_list_size, blocks + 1),
+                          PKV_NO_BLOCK)};
 }
 
 void ChosenBlocks::tell_chosen() const {
   const size_t top = call_.params.top_blocks;
-  for (size_t tile = 0; tile < tiles_.size(); tile++)
+  for (size_t i = 0; i < choosers_.size(); i++)
     for (uint32_t head = 0; head < heads(); head++) {
-      uint32_t* const out = call_.params.chosen_blocks + (tile * heads() + head) * top;
-      const std::span<const uint32_t> list = list_of(tile, head);
+      uint32_t* const out = call_.outputs.chosen + (i * heads() + head) * top;
+      const std::span<const uint32_t> list = list_of(i, head);
       std::fill(std::copy(list.begin(), list.end(), out), out + top, PKV_NO_BLOCK);
     }
 }
 
-// Returns whether all tiles of a sequence read all that they see.
+// Returns whether all queries of a sequence read all that they see.
 bool ChosenBlocks::reads_all(size_t sequence) const {
   return call_.params.block_lists == nullptr && candidates_end_[sequence] == 0;
 }
 
 bool ChosenBlocks::read_the_same(size_t a, size_t b) const {
-  const Tile &one = tiles_[a], &other = tiles_[b];
+  const Choosers &one = choosers_[a], &other = choosers_[b];
   if (one.own_begin != other.own_begin || one.own_end != other.own_end) return false;
   for (uint32_t head = 0; head < heads(); head++) {
     const std::span<const uint32_t> list = list_of(a, head), other_list = list_of(b, head);
@@ -302,11 +303,11 @@ void ChosenBlocks::write_tables() {
       readings_.insert(readings_.end(), all.begin(), all.end());
       continue;
     }
-    for (size_t first = first_tile_[s], end; first < first_tile_[s + 1]; first = end) {
-      Tile tile = tiles_[first];
-      for (end = first + 1; end < first_tile_[s + 1] && read_the_same(first, end); end++)
-        tile.count += tiles_[end].count;
-      for (uint32_t head = 0; head < heads(); head++) append(tile, head, list_of(first, head));
+    for (size_t first = first_choosers_[s], end; first < first_choosers_[s + 1]; first = end) {
+      Choosers choosers = choosers_[first];
+      for (end = first + 1; end < first_choosers_[s + 1] && read_the_same(first, end); end++)
+        choosers.count += choosers_[end].count;
+      for (uint32_t head = 0; head < heads(); head++) append(choosers, head, list_of(first, head));
     }
   }
 }
@@ -333,18 +334,18 @@ void ChosenBlocks::read_ahead() const {
   });
 }
 
-// Appends the reading of a tile for one KV head.
-void ChosenBlocks::append(const Tile& tile, uint32_t head, std::span<const uint32_t> list) {
-  const Reading& whole = whole_.of(tile.sequence, head);
-  const SeenBlocks seen(whole, tile.first, tile.count);
+// Appends the reading of choosers for one KV head.
+void ChosenBlocks::append(const Choosers& choosers, uint32_t head, std::span<const uint32_t> list) {
+  const Reading& whole = whole_.of(choosers.sequence, head);
+  const SeenBlocks seen(whole, choosers.first, choosers.count);
   const auto blocks = static_cast<uint32_t>(ceil_div(seen.end(), whole.kv.block_size));
   entries_.clear();
   auto listed = list.begin();
   for (uint32_t entry = 0; entry < blocks; entry++) {
     while (listed != list.end() && *listed < entry) listed++;
-    const bool wanted = is_fixed(tile, entry) || (listed != list.end() && *listed == entry);
+    const bool wanted = is_fixed(choosers, entry) || (listed != list.end() && *listed == entry);
     // Its own blocks are read in any case, so that there is something to read.
-    const bool own = entry >= tile.own_begin && entry < tile.own_end;
+    const bool own = entry >= choosers.own_begin && entry < choosers.own_end;
     if (own || (wanted && seen[entry])) entries_.push_back(entry);
   }
 
@@ -359,13 +360,13 @@ void ChosenBlocks::append(const Tile& tile, uint32_t head, std::span<const uint3
   one.kv.has_holes = false;
   one.length = excerpt.position(seen.end());
   one.sinks = static_cast<uint32_t>(excerpt.position(std::min<uint64_t>(whole.sinks, seen.end())));
-  one.queries = tile.count;
-  one.first_query += tile.first;
-  one.q = rows::rows_from(whole.q, tile.first);
-  one.out = rows::rows_from(whole.out, tile.first);
-  const std::span<kernels::QueryView> views = arrays_.make<kernels::QueryView>(tile.count);
-  for (uint32_t i = 0; i < tile.count; i++) {
-    const kernels::QueryView& view = whole.views[tile.first + i];
+  one.queries = choosers.count;
+  one.first_query += choosers.first;
+  one.q = rows::rows_from(whole.q, choosers.first);
+  one.out = rows::rows_from(whole.out, choosers.first);
+  const std::span<kernels::QueryView> views = arrays_.make<kernels::QueryView>(choosers.count);
+  for (uint32_t i = 0; i < choosers.count; i++) {
+    const kernels::QueryView& view = whole.views[choosers.first + i];
     views[i] = excerpt.view(view);
     if (view.mask == nullptr) continue;
     const std::span<uint64_t> words = arrays_.make<uint64_t>(excerpt.mask_words(view));

@@ -1,9 +1,9 @@
-// Attention over chosen blocks: each tile of queries (consecutive ones of a sequence; one query, if
-// the caller does not ask for more) reads, for each KV head, some blocks of its sequence. For the
-// kernels this is a sequence of its own, whose block table has only these blocks, and whose
-// window and mask are those of the whole sequence without the other blocks. This works because no
-// score or weight depends on the position of a key; check_params() rejects parameters for which it
-// does. Tiles of a step that read the same blocks are in one sequence.
+// Attention over chosen blocks: queries that choose together (consecutive ones of a sequence; one
+// query, if the caller does not ask for more) read, for each KV head, some blocks of their
+// sequence. For the kernels this is a sequence of its own, whose block table has only these blocks,
+// and whose window and mask are those of the whole sequence without the other blocks. This works
+// because no score or weight depends on the position of a key; check_params() rejects parameters
+// for which it does. Those of a step that read the same blocks are in one sequence.
 #pragma once
 
 #include <vector>
@@ -27,7 +27,7 @@ class ChosenBlocks {
  public:
   // Chooses for all queries of a call, whose sequences have block tables. `whole` has their
   // readings without a choice. The object refers to its arguments as long as it lives. Writes
-  // AttendParams::chosen_blocks if it is given. Throws INVALID_ARGUMENT and OUT_OF_RANGE for
+  // AttendOutputs::chosen if it is given. Throws INVALID_ARGUMENT and OUT_OF_RANGE for
   // invalid lists, and bad_alloc, before it writes anything.
   ChosenBlocks(Workers& workers, const kernels::Table& kernels, const AttendCall& call,
                const Readings& whole, const ChoosingLayer& layer);
@@ -37,12 +37,12 @@ class ChosenBlocks {
 
  private:
   // Queries [first, first + count) of a sequence, which choose together.
-  struct Tile {
+  struct Choosers {
     size_t sequence;
     uint32_t first, count;
     uint32_t own_begin, own_end;  // the entries of the block table that have their tokens
   };
-  // The choice of a tile for one KV head.
+  // Their choice for one KV head.
   struct Choice {
     uint32_t candidates;
     uint32_t chosen;  // of the candidates
@@ -63,57 +63,58 @@ class ChosenBlocks {
     size_t first;           // element of step_bounds_
   };
 
-  void cut_tiles();
+  void list_choosers();
   void check_lists() const;
   void count_candidates();
   void choose(const ChoosingLayer& layer);
   void compute_bounds(const ChoosingLayer& layer);
   void compute_step_bounds();
-  void sum_queries(const Tile& tile, uint32_t head, Scratch& scratch) const;
-  void score(const ChoosingLayer& layer, const Tile& tile, uint32_t head, uint32_t candidates,
-             Scratch& scratch) const;
-  void choose_for(const ChoosingLayer& layer, size_t tile, uint32_t head, Scratch& scratch);
+  void sum_queries(const Choosers& choosers, uint32_t head, Scratch& scratch) const;
+  void score(const ChoosingLayer& layer, const Choosers& choosers, uint32_t head,
+             uint32_t candidates, Scratch& scratch) const;
+  void choose_for(const ChoosingLayer& layer, size_t index, uint32_t head, Scratch& scratch);
   void tell_chosen() const;
   void write_tables();
   bool reads_all(size_t sequence) const;
   bool read_the_same(size_t a, size_t b) const;
   void read_ahead() const;
-  void append(const Tile& tile, uint32_t head, std::span<const uint32_t> list);
+  void append(const Choosers& choosers, uint32_t head, std::span<const uint32_t> list);
 
   uint32_t heads() const { return call_.shape.kv_heads; }
   // Returns the entry of the first block with a token of the step. A step may begin inside a block.
   static uint32_t step_of(const rows::Sequence& sequence) {
     return static_cast<uint32_t>(sequence.start() / sequence.kv.block_size);
   }
-  // Returns whether a tile reads a block in any case, as far as it is seen.
-  bool is_fixed(const Tile& tile, uint32_t entry) const {
+  // Returns whether choosers read a block in any case, as far as it is seen.
+  bool is_fixed(const Choosers& choosers, uint32_t entry) const {
     return entry < call_.params.first_blocks ||
-           (uint64_t{entry} + call_.params.last_blocks >= tile.own_begin && entry < tile.own_end);
+           (uint64_t{entry} + call_.params.last_blocks >= choosers.own_begin &&
+            entry < choosers.own_end);
   }
-  // Calls visit(entry) for each block that a tile can choose.
+  // Calls visit(entry) for each block that can be chosen.
   template <class Visit>
-  void visit_candidates(const Tile& tile, const Reading& reading, const Visit& visit) const;
-  // Returns the entries that a tile chooses for one KV head, in ascending order, or those of the
+  void visit_candidates(const Choosers& choosers, const Reading& reading, const Visit& visit) const;
+  // Returns the entries that are chosen for one KV head, in ascending order, or those of the
   // caller's list.
-  std::span<const uint32_t> list_of(size_t tile, uint32_t head) const;
+  std::span<const uint32_t> list_of(size_t index, uint32_t head) const;
   // Returns the index of a choice in chosen_.
-  size_t chosen_at(size_t tile, uint32_t head) const {
-    return (tile * heads() + head) * most_chosen_;
+  size_t chosen_at(size_t index, uint32_t head) const {
+    return (index * heads() + head) * most_chosen_;
   }
 
   Workers& workers_;
   const kernels::Table& kernels_;
   const AttendCall& call_;
   const Readings& whole_;
-  memory::KeyBounds* bounds_ = nullptr;  // NULL if no tile chooses by them
+  memory::KeyBounds* bounds_ = nullptr;  // NULL if nothing is chosen by them
   std::vector<uint16_t> step_bounds_;
   std::vector<StepBounds> step_bounds_of_;  // by sequence
-  std::vector<Tile> tiles_;
-  std::vector<size_t> first_tile_;  // by sequence; and their number
-  std::vector<Choice> choices_;     // [tiles][heads]
-  // By sequence: the end of the blocks among which tiles choose by bounds.
+  std::vector<Choosers> choosers_;
+  std::vector<size_t> first_choosers_;  // by sequence; and their number
+  std::vector<Choice> choices_;         // [choosers][heads]
+  // By sequence: the end of the blocks among which is chosen by bounds.
   std::vector<uint32_t> candidates_end_;
-  size_t most_chosen_ = 0;         // by any tile
+  size_t most_chosen_ = 0;         // in any choice
   std::vector<uint32_t> chosen_;   // see chosen_at()
   std::vector<uint32_t> entries_;  // of the block table that is being made
   Arrays arrays_;                  // of the readings

@@ -203,7 +203,7 @@ bool overwrites_queries(const AttendCall& call) {
   const bool in_place = q.data == out.data && q.dtype == out.dtype && key_dim == value_dim &&
                         q.row_stride == out.row_stride && q.head_stride == out.head_stride &&
                         call.q.batch_stride == call.out.batch_stride;
-  return !in_place || call.params.block_mass != nullptr;
+  return !in_place || call.outputs.masses != nullptr;
 }
 
 // Returns a dense copy of the queries of a sequence.

@@ -189,7 +189,7 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
 }
 
 void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
-                   const pkv_tensor* out) {
+                   const pkv_tensor* out, const pkv_attention_outputs* outputs) {
   memory::Group& group = group_with_rows(layer, "attend");
   const memory::Shape& shape = group.shape;
   attention::AttendCall call{};
@@ -197,6 +197,7 @@ void Batch::attend(uint32_t layer, const pkv_attention_params* params, const pkv
                 shape.value_dim,   shape.dtype,    shape.value_dtype};
   call.params =
       attention::check_params(params, shape.kv_heads, shape.key_dim, {shape.window, shape.sinks});
+  call.outputs = attention::check_outputs(outputs, call.params);
   check_none_accepted("attend");
   call.rows = batch_rows_;
   call.q = rows::check_rows(q, call.rows, shape.query_heads, shape.key_dim, "q");

@@ -50,7 +50,7 @@ class Batch final : public Step {
   // while the layer is not written, and bad_alloc; then `out` is untouched, unless the caller's
   // runner failed.
   void attend(uint32_t layer, const pkv_attention_params* params, const pkv_tensor* q,
-              const pkv_tensor* out);
+              const pkv_tensor* out, const pkv_attention_outputs* outputs);
   // Keeps only the listed new tokens of session `index` (indices in ascending order), as after the
   // verification of drafts. Only accept(), commit() and abort are possible from then on. Throws
   // OUT_OF_RANGE, UNSUPPORTED, INCOMPLETE, INVALID_ARGUMENT, bad_alloc; then nothing has changed.

@@ -28,7 +28,7 @@ class ForwardPass:
 
     Tensors of layers are [batch][heads][n][dim]: a padded batch, an entry for each session, or (in
     a packed pass) one entry with the rows of all sessions. `top_blocks`, if given, is for each
-    layer how many chosen blocks each tile of 64 tokens reads, 0 for all.
+    layer how many chosen blocks each 64 tokens read, 0 for all.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ForwardPass:
         outputs = self._operand("out", out.transpose(1, 2), shape.query_heads, shape.value_dim)
         top_blocks = 0 if self._top_blocks is None else self._top_blocks[layer]
         params = ctypes.byref(self._built(variant, top_blocks, shape))
-        lib.check(lib.batch_attend(self.batch.handle, layer, params, queries, outputs))
+        lib.check(lib.batch_attend(self.batch.handle, layer, params, queries, outputs, None))
         self.attended.add(layer)
         return out
 
@@ -91,10 +91,12 @@ class ForwardPass:
                 softcap=variant.softcap,
                 sink_logits=None if sinks is None else sinks.detach().float().numpy(),
                 mask=None if mask is None else BoolMask(mask[:, 0].contiguous().numpy()),
-                chosen_blocks=ChosenBlocks(top_blocks, queries_together=64) if top_blocks else None,
+                chosen_blocks=(
+                    ChosenBlocks(top_blocks, tokens_per_choice=64) if top_blocks else None
+                ),
             )
             rows = self.batch.batch_rows
-            found = variant, params.build(rows.total, shape.query_heads, shape.kv_heads, batch=rows)
+            found = variant, params.build(rows, shape.query_heads, shape.kv_heads)
             self._params[key] = found  # keeps the variant and its ids alive
         return found[1]
 

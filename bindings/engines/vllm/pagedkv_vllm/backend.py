@@ -238,7 +238,7 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
         sequences.block_table_stride = step.block_table_stride
         params.bidirectional = not step.causal
         given = ctypes.byref(sequences), ctypes.byref(params), ctypes.byref(q), ctypes.byref(out)
-        self._check(self._attend(context, view, *given))
+        self._check(self._attend(context, view, *given, None))
         if self._scaled:
             output[: step.num_actual_tokens].mul_(layer._v_scale_float)
         return output

@@ -184,7 +184,7 @@ func decode(
 	if err := batch.Write(0, k, v); err != nil {
 		return err
 	}
-	if err := batch.Attend(0, q, out, nil); err != nil {
+	if err := batch.Attend(0, q, out, nil, nil); err != nil {
 		return err
 	}
 	return batch.Commit(ids)

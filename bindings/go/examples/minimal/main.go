@@ -36,7 +36,7 @@ func main() {
 	check(err)
 	for layer := 0; layer < layers; layer++ {
 		check(batch.Write(layer, pagedkv.Float32(k), pagedkv.Float32(v)))
-		check(batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil))
+		check(batch.Attend(layer, pagedkv.Float32(q), pagedkv.Float32(out), nil, nil))
 	}
 	check(batch.Commit(nil))
 

@@ -174,10 +174,10 @@ func KVRead(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *T
 }
 func KVAttend(
 	compute Compute, kv *KVView, sequences *KVSequences, params *AttentionParams, q *Tensor,
-	out *Tensor,
+	out *Tensor, outputs *AttentionOutputs,
 ) Status {
 	return Status(call(54, u(compute), u(p(kv)), u(p(sequences)), u(p(params)), u(p(q)),
-		u(p(out))))
+		u(p(out)), u(p(outputs))))
 }
 func AttentionMerge(
 	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
@@ -206,8 +206,9 @@ func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 }
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
+	outputs *AttentionOutputs,
 ) Status {
-	return Status(call(60, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out))))
+	return Status(call(60, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out)), u(p(outputs))))
 }
 func BatchCommit(batch Batch, n uint64, tokens *int32) Status {
 	return Status(call(61, u(batch), u(n), u(p(tokens))))

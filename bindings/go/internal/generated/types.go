@@ -228,16 +228,8 @@ type Mask struct {
 }
 
 type ChosenBlocks struct {
-	StructSize, TopBlocks, FirstBlocks, LastBlocks, QueriesTogether, Reserved uint32
-	Lists                                                                     *uint32
-	ListBlocks                                                                uint64
-	Chosen                                                                    *uint32
-}
-
-type BlockMass struct {
-	StructSize, Queries uint32
-	Masses              *float32
-	Blocks              uint64
+	StructSize, TopBlocks, FirstBlocks, LastBlocks, TokensPerChoice, ListBlocks uint32
+	Lists                                                                       *uint32
 }
 
 type AttentionParams struct {
@@ -249,8 +241,14 @@ type AttentionParams struct {
 	ALiBiSlopes, SinkLogits      *float32
 	Mask                         *Mask
 	ChosenBlocks                 *ChosenBlocks
-	BlockMass                    *BlockMass
-	LSE                          *float32
+}
+
+type AttentionOutputs struct {
+	StructSize, MassQueries uint32
+	LSE                     *float32
+	Chosen                  *uint32
+	Masses                  *float32
+	MassBlocks              uint64
 }
 
 type PrefixStats struct {

@@ -292,10 +292,10 @@ class MaskKind(enum.IntEnum):
     PARENTS = 2
     """int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
     among the new tokens of its session, which must be lower than its own, or -1 for none. It sees
-    itself, its ancestors and, as without a mask, the tokens from before the step. Windows, sinks
-    and slopes are those of its own text: its position is the number of tokens before the step plus
-    its depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as
-    a chunk of a prompt beside trees, costs as much as without a mask.
+    itself, its ancestors and, as without a mask, the tokens from before the step. For windows,
+    sinks and slopes, its position is the number of tokens before the step plus its depth, wherever
+    its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as a chunk of a prompt
+    beside trees, costs as much as without a mask.
     """
     BYTES = 3
     """uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
@@ -571,19 +571,18 @@ class Mask(ctypes.Structure):
 
 class ChosenBlocks(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("top_blocks", _u32), ("first_blocks", _u32),
-        ("last_blocks", _u32), ("queries_together", _u32), ("reserved", _u32), ("lists", _p),
-        ("list_blocks", _u64), ("chosen", _p)]
-
-
-class BlockMass(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("queries", _u32), ("masses", _p), ("blocks", _u64)]
+        ("last_blocks", _u32), ("tokens_per_choice", _u32), ("list_blocks", _u32), ("lists", _p)]
 
 
 class AttentionParams(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("scale", _f32), ("bidirectional", _u32), ("window", _u32),
         ("sinks", _u32), ("softcap", _f32), ("head_windows", _p), ("head_sinks", _p),
-        ("alibi_slopes", _p), ("sink_logits", _p), ("mask", _p), ("chosen_blocks", _p),
-        ("block_mass", _p), ("lse", _p)]
+        ("alibi_slopes", _p), ("sink_logits", _p), ("mask", _p), ("chosen_blocks", _p)]
+
+
+class AttentionOutputs(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("mass_queries", _u32), ("lse", _p), ("chosen", _p),
+        ("masses", _p), ("mass_blocks", _u64)]
 
 
 class PrefixStats(ctypes.Structure):
@@ -742,13 +741,13 @@ class Functions:
         self.kv_read_slots = call("kv_read_slots", _p, _p, _size, _p, _p, _p)
         self.kv_write = call("kv_write", _p, _p, _p, _p, _p)
         self.kv_read = call("kv_read", _p, _p, _p, _p, _p)
-        self.kv_attend = call("kv_attend", _p, _p, _p, _p, _p, _p)
+        self.kv_attend = call("kv_attend", _p, _p, _p, _p, _p, _p, _p)
         self.attention_merge = call("attention_merge", _p, _size, _p, _p, _size, _u32, _u32, _p, _p)
         self.batch_begin = call("batch_begin", _p, _size, _p, _p, _p)
         self.batch_choose_victims = call("batch_choose_victims", _p, _size, _p, _p, _size, _p, _p)
         self.batch_set_first_rows = call("batch_set_first_rows", _p, _size, _p)
         self.batch_write = call("batch_write", _p, _u32, _p, _p)
-        self.batch_attend = call("batch_attend", _p, _u32, _p, _p, _p)
+        self.batch_attend = call("batch_attend", _p, _u32, _p, _p, _p, _p)
         self.batch_commit = call("batch_commit", _p, _size, _p)
         self.batch_accept = call("batch_accept", _p, _size, _size, _p)
         self.batch_abort = call("batch_abort", _p)

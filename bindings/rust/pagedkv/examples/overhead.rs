@@ -69,7 +69,7 @@ impl Run {
             check(sys::pkv_batch_begin(cache, SESSIONS, handles, new, &mut batch));
             for layer in 0..self.layers {
                 check(sys::pkv_batch_write(batch, layer, &k, &k));
-                check(sys::pkv_batch_attend(batch, layer, null(), &q, &out));
+                check(sys::pkv_batch_attend(batch, layer, null(), &q, &out, null()));
             }
             check(sys::pkv_batch_commit(batch, SESSIONS, [1; SESSIONS].as_ptr()));
         }

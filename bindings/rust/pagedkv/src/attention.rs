@@ -114,13 +114,13 @@ impl ByteMask<'_> {
     }
 }
 
-/// Which blocks tiles of queries read, instead of all of them: those chosen for each tile and KV
-/// head, those with its tokens, the first ones and the last ones before its own (one each, unless
+/// Which blocks queries read, instead of all of them: for each KV head those that are chosen, those
+/// with their own tokens, the first ones and the last ones before their own (one each, unless
 /// [`first_blocks`](Self::first_blocks) and [`last_blocks`](Self::last_blocks) say otherwise).
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenBlocks<'a> {
     c: Numbers<sys::pkv_chosen_blocks>,
-    lists: Option<(&'a [u32], usize)>,
+    lists: Option<&'a [u32]>,
 }
 
 impl<'a> ChosenBlocks<'a> {
@@ -135,86 +135,88 @@ impl<'a> ChosenBlocks<'a> {
         Self { c: Numbers(numbers), lists: None }
     }
 
-    /// The listed blocks, `[tiles][kv_heads][blocks_per_head]`: indices in the block table in
+    /// The listed blocks, `[choices][kv_heads][blocks_per_head]`: indices in the block table in
     /// ascending order, [`NO_BLOCK`](crate::NO_BLOCK) after the last.
-    pub fn lists(blocks: &'a [u32], blocks_per_head: usize) -> Self {
-        Self { lists: Some((blocks, blocks_per_head)), ..Self::top_blocks(0) }
+    pub fn lists(blocks: &'a [u32], blocks_per_head: u32) -> Self {
+        let mut chosen = Self { lists: Some(blocks), ..Self::top_blocks(0) };
+        chosen.c.0.list_blocks = blocks_per_head;
+        chosen
     }
 
     setters! {
         /// The number of first blocks that are also read.
         c first_blocks(count: u32) = count;
-        /// The number of blocks before those of the tile that are also read.
+        /// The number of blocks before their own that are also read.
         c last_blocks(count: u32) = count;
-        /// How many consecutive new tokens of a session are a tile, which chooses once and reads
-        /// its blocks together: 64 to 128 for prompts, `u32::MAX` for trees. Default: 1.
-        c queries_together(count: u32) = count;
+        /// How many consecutive new tokens of a session choose together, and read the same blocks:
+        /// 64 to 128 for prompts, `u32::MAX` for trees. Default: 1.
+        c tokens_per_choice(count: u32) = count;
     }
 
-    fn raw(
-        &self,
-        batch: &BatchRows<'_>,
-        kv_heads: usize,
-        chosen: Option<&mut [u32]>,
-    ) -> Result<sys::pkv_chosen_blocks> {
-        let together = self.c.0.queries_together.max(1);
-        let tiles_of = |rows: &u32| (rows / together + u32::from(rows % together != 0)) as usize;
-        let tiles = batch.lengths.iter().map(tiles_of).sum();
-        let (lists, size) = self.lists.map_or((None, 0), |(lists, size)| (Some(lists), size));
-        let top = [tiles, kv_heads, self.c.0.top_blocks as usize];
-        Ok(sys::pkv_chosen_blocks {
-            lists: array("lists [tiles][KV heads][blocks]", lists, &[tiles, kv_heads, size])?,
-            list_blocks: size as u64,
-            chosen: array_mut("chosen [tiles][KV heads][blocks]", chosen, &top)?,
-            ..self.c.0
-        })
+    /// How often blocks are chosen for a KV head.
+    fn choices(&self, batch: &BatchRows<'_>) -> usize {
+        let tokens = self.c.0.tokens_per_choice.max(1);
+        let choices_of = |rows: &u32| (rows / tokens + u32::from(rows % tokens != 0)) as usize;
+        batch.lengths.iter().map(choices_of).sum()
+    }
+
+    fn raw(&self, batch: &BatchRows<'_>, kv_heads: usize) -> Result<sys::pkv_chosen_blocks> {
+        let sizes = [self.choices(batch), kv_heads, self.c.0.list_blocks as usize];
+        let lists = array("lists [choices][KV heads][blocks]", self.lists, &sizes)?;
+        Ok(sys::pkv_chosen_blocks { lists, ..self.c.0 })
     }
 }
 
-/// Receives the attention mass of each block of the block tables from
-/// [`Batch::attend_weighing`](crate::Batch::attend_weighing): the sum of the weights that queries
-/// give to the tokens of the block.
+/// Receives results of attention besides its outputs.
 #[derive(Debug, Default)]
-pub struct BlockMass<'a> {
-    /// `[sequences][query_heads][blocks]`. Entries beyond the blocks of a sequence do not change.
-    pub masses: &'a mut [f32],
-    /// Entries per query head: those of the longest block table, or more.
-    pub blocks: usize,
-    /// Only this many last new tokens of each session count; 0: all.
-    pub queries: u32,
+pub struct AttentionOutputs<'a> {
+    /// `[rows][query_heads]`: the logarithms of the sums of exp(score).
+    pub lse: Option<&'a mut [f32]>,
+    /// `[choices][kv_heads][count]`: the blocks that [`ChosenBlocks::top_blocks`] chose, in the
+    /// form of [`ChosenBlocks::lists`], for example for another layer.
+    pub chosen: Option<&'a mut [u32]>,
+    /// `[sequences][query_heads][mass_blocks]`: the attention mass of each block of the block
+    /// tables, the sum of the weights that queries give to its tokens. Entries beyond the blocks of
+    /// a sequence do not change. Not with chosen blocks.
+    pub masses: Option<&'a mut [f32]>,
+    /// Entries of `masses` per query head: those of the longest block table, or more.
+    pub mass_blocks: usize,
+    /// Only this many last new tokens of each session count in `masses`; 0: all.
+    pub mass_queries: u32,
 }
 
-impl BlockMass<'_> {
-    fn raw(self, [sequences, heads]: [usize; 2]) -> Result<sys::pkv_block_mass> {
-        let sizes = [sequences, heads, self.blocks];
-        Ok(sys::pkv_block_mass {
-            queries: self.queries,
-            masses: array_mut(
-                "masses [sequences][query heads][blocks]",
-                Some(self.masses),
-                &sizes,
-            )?,
-            blocks: self.blocks as u64,
+impl<'a> AttentionOutputs<'a> {
+    /// Only [`lse`](Self::lse).
+    pub fn lse(lse: &'a mut [f32]) -> Self {
+        Self { lse: Some(lse), ..Self::default() }
+    }
+
+    /// Returns the struct of C after checking the lengths of all arrays.
+    fn raw(
+        self,
+        chosen_blocks: Option<&ChosenBlocks<'_>>,
+        batch: &BatchRows<'_>,
+        rows: usize,
+        [heads, kv_heads]: [usize; 2],
+    ) -> Result<sys::pkv_attention_outputs> {
+        let choices = match (chosen_blocks, &self.chosen) {
+            (Some(blocks), _) => [blocks.choices(batch), kv_heads, blocks.c.0.top_blocks as usize],
+            (None, Some(_)) => return Err(Error::misuse("the parameters have no chosen_blocks")),
+            (None, None) => [0; 3],
+        };
+        let blocks = [batch.lengths.len(), heads, self.mass_blocks];
+        Ok(sys::pkv_attention_outputs {
+            mass_queries: self.mass_queries,
+            lse: array_mut("lse [rows][query heads]", self.lse, &[rows, heads])?,
+            chosen: array_mut("chosen [choices][KV heads][blocks]", self.chosen, &choices)?,
+            masses: array_mut("masses [sequences][query heads][blocks]", self.masses, &blocks)?,
+            mass_blocks: self.mass_blocks as u64,
             ..Default::default()
         })
     }
 }
 
-/// Results of attention besides its outputs.
-#[derive(Default)]
-pub(crate) struct Told<'a> {
-    pub lse: Option<&'a mut [f32]>,
-    pub chosen: Option<&'a mut [u32]>,
-    pub block_mass: Option<BlockMass<'a>>,
-}
-
-impl<'a> Told<'a> {
-    pub fn lse(lse: Option<&'a mut [f32]>) -> Self {
-        Self { lse, ..Self::default() }
-    }
-}
-
-/// Variants of attention. They combine freely.
+/// Variants of attention. They combine freely. Calls can share them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionParams<'a> {
     c: Numbers<sys::pkv_attention_params>,
@@ -259,43 +261,43 @@ impl<'a> AttentionParams<'a> {
         chosen_blocks(blocks: ChosenBlocks<'a>) = Some(blocks);
     }
 
-    /// Calls `use_it` with the struct of C after checking the lengths of all arrays. `heads` are
+    /// Calls `use_it` with the structs of C after checking the lengths of all arrays. `heads` are
     /// those of queries and of keys.
-    pub(crate) fn with_raw<T>(
+    pub(crate) fn with_raw<T, F>(
         &self,
         batch: &BatchRows<'_>,
         heads: [u32; 2],
-        told: Told<'_>,
-        use_it: impl FnOnce(&sys::pkv_attention_params) -> Result<T>,
-    ) -> Result<T> {
+        outputs: Option<AttentionOutputs<'_>>,
+        use_it: F,
+    ) -> Result<T>
+    where
+        F: FnOnce(&sys::pkv_attention_params, *const sys::pkv_attention_outputs) -> Result<T>,
+    {
         let too_many = || Error::new(Status::OVERFLOW, "the sum of the rows does not fit");
         let rows = batch.total().ok_or_else(too_many)?;
-        let [heads, kv_heads] = heads.map(|heads| heads as usize);
+        let sizes @ [heads, kv_heads] = heads.map(|heads| heads as usize);
         let mask = self.mask.map(|mask| mask.raw(batch, rows)).transpose()?;
-        let chosen_blocks = match (self.chosen_blocks, told.chosen) {
-            (Some(blocks), chosen) => Some(blocks.raw(batch, kv_heads, chosen)?),
-            (None, Some(_)) => return Err(Error::misuse("the parameters have no chosen_blocks")),
-            (None, None) => None,
-        };
-        let block_mass = told.block_mass.map(|mass| mass.raw([batch.lengths.len(), heads]));
-        let block_mass = block_mass.transpose()?;
-        use_it(&sys::pkv_attention_params {
+        let chosen_blocks = self.chosen_blocks.map(|blocks| blocks.raw(batch, kv_heads));
+        let chosen_blocks = chosen_blocks.transpose()?;
+        let outputs =
+            outputs.map(|outputs| outputs.raw(self.chosen_blocks.as_ref(), batch, rows, sizes));
+        let outputs = outputs.transpose()?;
+        let params = sys::pkv_attention_params {
             head_windows: array("head_windows [KV heads]", self.head_windows, &[kv_heads])?,
             head_sinks: array("head_sinks [KV heads]", self.head_sinks, &[kv_heads])?,
             alibi_slopes: array("alibi_slopes [query heads]", self.alibi_slopes, &[heads])?,
             sink_logits: array("sink_logits [query heads]", self.sink_logits, &[heads])?,
             mask: address(&mask),
             chosen_blocks: address(&chosen_blocks),
-            block_mass: address(&block_mass),
-            lse: array_mut("lse [rows][query heads]", told.lse, &[rows, heads])?,
             ..self.c.0
-        })
+        };
+        use_it(&params, address(&outputs))
     }
 }
 
 /// Attention without a cache, over the caller's view and block tables: queries
-/// `[rows][query_heads][key_dim]` to outputs `[rows][query_heads][value_dim]`, and to `lse`
-/// `[rows][query_heads]` if given. Without `compute` it runs on all CPUs.
+/// `[rows][query_heads][key_dim]` to results `[rows][query_heads][value_dim]`, and the other
+/// `outputs` that are wanted. Without `compute` it runs on all CPUs.
 ///
 /// ```
 /// use pagedkv::{kv_attend, AttentionParams, KvView, Sequences};
@@ -326,7 +328,7 @@ pub fn kv_attend<'a, 'b>(
     params: &AttentionParams<'_>,
     q: impl Into<Rows<'a>>,
     out: impl Into<RowsMut<'b>>,
-    lse: Option<&mut [f32]>,
+    outputs: Option<AttentionOutputs<'_>>,
 ) -> Result<()> {
     ensure_library()?;
     let (raw, batch) = (sequences.raw()?, sequences.batch_rows());
@@ -334,8 +336,9 @@ pub fn kv_attend<'a, 'b>(
     let q = q.into().batch_tensor(&batch, sequences.query_heads, view.key_dim, "q")?;
     let out = out.into().batch_tensor(&batch, sequences.query_heads, view.value_dim, "out")?;
     let heads = [sequences.query_heads, view.kv_heads];
-    params.with_raw(&batch, heads, Told::lse(lse), |params| {
-        call(|| unsafe { sys::pkv_kv_attend(handle_of(compute), view, &raw, params, &q, &out) })
+    params.with_raw(&batch, heads, outputs, |params, outputs| {
+        let compute = handle_of(compute);
+        call(|| unsafe { sys::pkv_kv_attend(compute, view, &raw, params, &q, &out, outputs) })
     })
 }
 

@@ -1,4 +1,4 @@
-use crate::attention::{AttentionParams, BlockMass, Told};
+use crate::attention::{AttentionOutputs, AttentionParams};
 use crate::cache::{Cache, Owned};
 use crate::closing::{close, Handle};
 use crate::error::{call, fill, Error, Result};
@@ -224,67 +224,23 @@ impl<'s> Batch<'s> {
     ) -> Result<()> {
         let shape = self.cache.shape(layer)?;
         let (q, out) = shape.q_and_out(&self.batch_rows(), q.into(), out.into())?;
-        call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, null(), &q, &out) })
+        call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, null(), &q, &out, null()) })
     }
 
-    /// As [`attend`](Self::attend), with parameters. If `lse` is given, it gets the logarithms of
-    /// the sums of exp(score), `[rows][query_heads]`.
+    /// As [`attend`](Self::attend), with parameters, and the other `outputs` that are wanted.
     pub fn attend_with<'a, 'b>(
         &mut self,
         layer: u32,
         params: &AttentionParams<'_>,
         q: impl Into<Rows<'a>>,
         out: impl Into<RowsMut<'b>>,
-        lse: Option<&mut [f32]>,
-    ) -> Result<()> {
-        self.attend_telling(layer, params, q.into(), out.into(), Told::lse(lse))
-    }
-
-    /// As [`attend_with`](Self::attend_with). `chosen` gets the blocks that
-    /// [`ChosenBlocks::top_blocks`](crate::ChosenBlocks::top_blocks) chose,
-    /// `[rows][kv_heads][count]`, in the form of
-    /// [`ChosenBlocks::lists`](crate::ChosenBlocks::lists): for example for another layer.
-    pub fn attend_choosing<'a, 'b>(
-        &mut self,
-        layer: u32,
-        params: &AttentionParams<'_>,
-        q: impl Into<Rows<'a>>,
-        out: impl Into<RowsMut<'b>>,
-        lse: Option<&mut [f32]>,
-        chosen: &mut [u32],
-    ) -> Result<()> {
-        let told = Told { chosen: Some(chosen), ..Told::lse(lse) };
-        self.attend_telling(layer, params, q.into(), out.into(), told)
-    }
-
-    /// As [`attend_with`](Self::attend_with). `block_mass` gets the attention mass of each block of
-    /// the block tables.
-    pub fn attend_weighing<'a, 'b>(
-        &mut self,
-        layer: u32,
-        params: &AttentionParams<'_>,
-        q: impl Into<Rows<'a>>,
-        out: impl Into<RowsMut<'b>>,
-        lse: Option<&mut [f32]>,
-        block_mass: BlockMass<'_>,
-    ) -> Result<()> {
-        let told = Told { block_mass: Some(block_mass), ..Told::lse(lse) };
-        self.attend_telling(layer, params, q.into(), out.into(), told)
-    }
-
-    fn attend_telling(
-        &mut self,
-        layer: u32,
-        params: &AttentionParams<'_>,
-        q: Rows<'_>,
-        out: RowsMut<'_>,
-        told: Told<'_>,
+        outputs: Option<AttentionOutputs<'_>>,
     ) -> Result<()> {
         let shape = self.cache.shape(layer)?;
-        let (q, out) = shape.q_and_out(&self.batch_rows(), q, out)?;
+        let (q, out) = shape.q_and_out(&self.batch_rows(), q.into(), out.into())?;
         let heads = [shape.query_heads, shape.kv_heads];
-        params.with_raw(&self.batch_rows(), heads, told, |params| {
-            call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, params, &q, &out) })
+        params.with_raw(&self.batch_rows(), heads, outputs, |params, outputs| {
+            call(|| unsafe { sys::pkv_batch_attend(self.handle, layer, params, &q, &out, outputs) })
         })
     }
 

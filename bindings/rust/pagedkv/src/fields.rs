@@ -1,6 +1,5 @@
 //! Every field that a caller sets reaches C. Structs are compared as text, so a new C field fails
 //! here until a config has it.
-use crate::attention::Told;
 use crate::rows::BatchRows;
 use crate::*;
 use std::alloc::System;
@@ -198,59 +197,92 @@ fn of_a_store() {
 
 const BATCH: BatchRows<'_> = BatchRows { lengths: &[1, 2], first_rows: None };
 
-/// Checks parameters of a batch of two sequences with three rows, two query heads and two KV heads.
+/// Checks parameters and outputs of a batch of two sequences with three rows, two query heads and
+/// two KV heads.
 fn look_at(
     params: &AttentionParams<'_>,
-    told: Told<'_>,
-    look: impl FnOnce(&sys::pkv_attention_params),
+    outputs: Option<AttentionOutputs<'_>>,
+    look: impl FnOnce(&sys::pkv_attention_params, Option<&sys::pkv_attention_outputs>),
 ) -> Result<()> {
-    params.with_raw(&BATCH, [2, 2], told, |raw| {
-        look(raw);
+    params.with_raw(&BATCH, [2, 2], outputs, |params, outputs| {
+        look(params, unsafe { outputs.as_ref() });
         Ok(())
     })
 }
 
-fn refused(params: AttentionParams<'_>, told: Told<'_>) {
-    let error = look_at(&params, told, |_| panic!("C is asked")).unwrap_err();
+fn refused(params: AttentionParams<'_>, outputs: Option<AttentionOutputs<'_>>) {
+    let error = look_at(&params, outputs, |_, _| panic!("C is asked")).unwrap_err();
     assert_eq!(error.status(), Status::INVALID_ARGUMENT);
 }
 
 #[test]
 fn of_attention() {
-    let (slopes, logits, mut sums) = ([1.5, 2.5], [3.5, 4.5], [0.0; 6]);
+    let (slopes, logits) = ([1.5, 2.5], [3.5, 4.5]);
     let (windows, kept) = ([10, 11], [12, 13]);
     let params = AttentionParams::new().scale(0.5).window(3).sinks(4).softcap(2.5).bidirectional();
     let params = params.alibi_slopes(&slopes).sink_logits(&logits);
     let params = params.head_windows(&windows).head_sinks(&kept);
-    let address = sums.as_ptr();
-    look_at(&params, Told::lse(Some(&mut sums)), |raw| {
+    look_at(&params, None, |raw, outputs| {
         check(
             raw,
             "scale: 0.5, bidirectional: 1, window: 3, sinks: 4, softcap: 2.5, head_windows: 0x_, \
              head_sinks: 0x_, alibi_slopes: 0x_, sink_logits: 0x_, mask: 0x0, \
-             chosen_blocks: 0x0, block_mass: 0x0, lse: 0x_",
+             chosen_blocks: 0x0",
         );
+        assert!(outputs.is_none());
         assert_eq!((raw.head_windows, raw.head_sinks), (windows.as_ptr(), kept.as_ptr()));
         assert_eq!((raw.alibi_slopes, raw.sink_logits), (slopes.as_ptr(), logits.as_ptr()));
-        assert_eq!(raw.lse as *const f32, address);
     })
     .unwrap();
     let params = AttentionParams::new();
     for wrong in [&windows[..1], &[1, 2, 3]] {
-        refused(params.head_windows(wrong), Told::default());
-        refused(params.head_sinks(wrong), Told::default());
+        refused(params.head_windows(wrong), None);
+        refused(params.head_sinks(wrong), None);
     }
     for wrong in [&slopes[..1], &[1.0; 3]] {
-        refused(params.alibi_slopes(wrong), Told::default());
-        refused(params.sink_logits(wrong), Told::default());
+        refused(params.alibi_slopes(wrong), None);
+        refused(params.sink_logits(wrong), None);
     }
-    refused(params, Told::lse(Some(&mut [0.0; 5])));
+}
+
+#[test]
+fn of_attention_outputs() {
+    let (mut lse, mut chosen, mut masses) = ([0.0; 6], [0; 3 * 2 * 5], [0.0; 2 * 2 * 9]);
+    let addresses = (lse.as_ptr(), chosen.as_ptr(), masses.as_ptr());
+    let choosing = AttentionParams::new().chosen_blocks(ChosenBlocks::top_blocks(5));
+    let outputs = AttentionOutputs {
+        lse: Some(&mut lse),
+        chosen: Some(&mut chosen),
+        masses: Some(&mut masses),
+        mass_blocks: 9,
+        mass_queries: 8,
+    };
+    look_at(&choosing, Some(outputs), |_, raw| {
+        let raw = raw.unwrap();
+        check(raw, "mass_queries: 8, lse: 0x_, chosen: 0x_, masses: 0x_, mass_blocks: 9");
+        let found = (raw.lse as *const f32, raw.chosen as *const u32, raw.masses as *const f32);
+        assert_eq!(found, addresses);
+    })
+    .unwrap();
+    refused(choosing, Some(AttentionOutputs::lse(&mut lse[1..])));
+    for top in [0, 4, 6, u32::MAX] {
+        let params = AttentionParams::new().chosen_blocks(ChosenBlocks::top_blocks(top));
+        let outputs = AttentionOutputs { chosen: Some(&mut chosen), ..Default::default() };
+        refused(params, Some(outputs));
+    }
+    let outputs = AttentionOutputs { chosen: Some(&mut []), ..Default::default() };
+    refused(AttentionParams::new(), Some(outputs));
+    for (count, mass_blocks) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
+        let masses = Some(&mut masses[..count]);
+        let outputs = AttentionOutputs { masses, mass_blocks, ..Default::default() };
+        refused(AttentionParams::new(), Some(outputs));
+    }
 }
 
 fn mask_of(mask: Mask<'_>) -> sys::pkv_mask {
     let mut found = sys::pkv_mask::default();
     let params = AttentionParams::new().mask(mask);
-    look_at(&params, Told::default(), |raw| found = unsafe { *raw.mask }).unwrap();
+    look_at(&params, None, |raw, _| found = unsafe { *raw.mask }).unwrap();
     found
 }
 
@@ -291,64 +323,34 @@ fn of_masks() {
         Mask::Bytes(ByteMask { row_stride: usize::MAX, ..shown }),
         Mask::Bytes(ByteMask { first_positions: Some(&firsts[1..]), ..shown }),
     ] {
-        refused(AttentionParams::new().mask(wrong), Told::default());
+        refused(AttentionParams::new().mask(wrong), None);
     }
 }
 
-fn chosen_of(blocks: ChosenBlocks<'_>, told: Option<&mut [u32]>) -> sys::pkv_chosen_blocks {
+fn chosen_of(blocks: ChosenBlocks<'_>) -> sys::pkv_chosen_blocks {
     let mut found = sys::pkv_chosen_blocks::default();
     let params = AttentionParams::new().chosen_blocks(blocks);
-    let told = Told { chosen: told, ..Told::default() };
-    look_at(&params, told, |raw| found = unsafe { *raw.chosen_blocks }).unwrap();
+    look_at(&params, None, |raw, _| found = unsafe { *raw.chosen_blocks }).unwrap();
     found
 }
 
 #[test]
 fn of_chosen_blocks() {
-    let (given, mut told) = ([3; 3 * 2 * 4], [0; 3 * 2 * 5]);
-    let address = told.as_ptr();
-    let blocks = ChosenBlocks::top_blocks(5).first_blocks(6).last_blocks(7).queries_together(1);
-    let raw = chosen_of(blocks, Some(&mut told));
+    let given = [3; 3 * 2 * 4];
+    let blocks = ChosenBlocks::top_blocks(5).first_blocks(6).last_blocks(7).tokens_per_choice(1);
     check(
-        &raw,
-        "top_blocks: 5, first_blocks: 6, last_blocks: 7, queries_together: 1, reserved: 0, \
-         lists: 0x0, list_blocks: 0, chosen: 0x_",
+        &chosen_of(blocks),
+        "top_blocks: 5, first_blocks: 6, last_blocks: 7, tokens_per_choice: 1, list_blocks: 0, \
+         lists: 0x0",
     );
-    assert_eq!(raw.chosen as *const u32, address);
-    let raw = chosen_of(ChosenBlocks::lists(&given, 4), None);
+    let raw = chosen_of(ChosenBlocks::lists(&given, 4));
     assert_eq!((raw.top_blocks, raw.first_blocks, raw.last_blocks), (0, 1, 1));
-    assert_eq!(raw.queries_together, 0);
+    assert_eq!(raw.tokens_per_choice, 0);
     assert_eq!((raw.lists, raw.list_blocks), (given.as_ptr(), 4));
-    assert!(raw.chosen.is_null());
 
-    for (count, per_head) in [(23, 4), (25, 4), (24, 3), (0, 4), (24, 0), (24, usize::MAX)] {
+    for (count, per_head) in [(23, 4), (25, 4), (24, 3), (0, 4), (24, 0), (24, u32::MAX)] {
         let lists = ChosenBlocks::lists(&[3; 25][..count], per_head);
-        refused(AttentionParams::new().chosen_blocks(lists), Told::default());
-    }
-    for top in [0, 4, 6, u32::MAX] {
-        let told = Told { chosen: Some(&mut told), ..Told::default() };
-        refused(AttentionParams::new().chosen_blocks(ChosenBlocks::top_blocks(top)), told);
-    }
-}
-
-fn of_mass(mass: BlockMass<'_>) -> Told<'_> {
-    Told { block_mass: Some(mass), ..Told::default() }
-}
-
-#[test]
-fn of_block_mass() {
-    let mut told = [0.0; 2 * 2 * 9];
-    let address = told.as_ptr();
-    let mass = BlockMass { masses: &mut told, blocks: 9, queries: 8 };
-    look_at(&AttentionParams::new(), of_mass(mass), |raw| {
-        let raw = unsafe { &*raw.block_mass };
-        check(raw, "queries: 8, masses: 0x_, blocks: 9");
-        assert_eq!(raw.masses as *const f32, address);
-    })
-    .unwrap();
-    for (count, blocks) in [(35, 9), (36, 8), (0, 9), (36, 0), (36, usize::MAX)] {
-        let mass = BlockMass { masses: &mut told[..count], blocks, queries: 0 };
-        refused(AttentionParams::new(), of_mass(mass));
+        refused(AttentionParams::new().chosen_blocks(lists), None);
     }
 }
 

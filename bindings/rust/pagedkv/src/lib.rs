@@ -72,7 +72,7 @@ mod store;
 mod structs;
 
 pub use attention::{
-    attention_merge, kv_attend, AttentionParams, BlockMass, ByteMask, ChosenBlocks, Mask,
+    attention_merge, kv_attend, AttentionOutputs, AttentionParams, ByteMask, ChosenBlocks, Mask,
 };
 pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlocks};
 pub use cache::Cache;

@@ -12,9 +12,14 @@ fn a_query_has_one_to_give() {
     batch.write(0, &numbers(40 * 16), &numbers(40 * 16)).unwrap();
     let (q, mut out, mut mass) = (numbers(40 * 2 * 16), vec![0f32; 40 * 2 * 16], [9f32; 2 * 3]);
     let params = AttentionParams::new();
-    let mut sum = |queries: u32, masses: &mut [f32]| {
-        let mass = BlockMass { masses, blocks: 3, queries };
-        batch.attend_weighing(0, &params, &q, &mut out, None, mass).unwrap();
+    let mut sum = |mass_queries: u32, masses: &mut [f32]| {
+        let outputs = AttentionOutputs {
+            masses: Some(masses),
+            mass_blocks: 3,
+            mass_queries,
+            ..Default::default()
+        };
+        batch.attend_with(0, &params, &q, &mut out, Some(outputs)).unwrap();
         masses.chunks(3).map(|head| head.iter().sum::<f32>()).collect::<Vec<_>>()
     };
     for (queries, whole) in [(0, 40.0), (7, 7.0)] {
@@ -23,8 +28,8 @@ fn a_query_has_one_to_give() {
         }
     }
     for masses in [&mut mass[..4], &mut [0.0; 6]] {
-        let short = BlockMass { masses, blocks: 2, queries: 0 };
-        let error = batch.attend_weighing(0, &params, &q, &mut out, None, short).unwrap_err();
+        let short = AttentionOutputs { masses: Some(masses), mass_blocks: 2, ..Default::default() };
+        let error = batch.attend_with(0, &params, &q, &mut out, Some(short)).unwrap_err();
         assert_eq!(error.status(), Status::INVALID_ARGUMENT);
     }
 }

@@ -54,12 +54,8 @@ fn chosen_blocks_are_read_and_told() {
     in_a_step(|batch, text| {
         let mut attend = |params: AttentionParams<'_>, chosen: Option<&mut [u32]>| {
             let mut out = [0f32; NEW * QUERY_HEADS * DIM];
-            match chosen {
-                Some(chosen) => {
-                    batch.attend_choosing(0, &params, &text.q, &mut out, None, chosen).unwrap()
-                }
-                None => batch.attend_with(0, &params, &text.q, &mut out, None).unwrap(),
-            }
+            let outputs = AttentionOutputs { chosen, ..Default::default() };
+            batch.attend_with(0, &params, &text.q, &mut out, Some(outputs)).unwrap();
             out
         };
         for always in [None, Some((1, 1)), Some((0, 0)), Some((2, 3))] {
@@ -74,7 +70,7 @@ fn chosen_blocks_are_read_and_told() {
                 assert!(list.iter().all(|block| candidates.contains(block)), "{list:?}");
             }
             assert_eq!(attend(params, None), out);
-            let lists = read_with(ChosenBlocks::lists(&chosen, TOP), always);
+            let lists = read_with(ChosenBlocks::lists(&chosen, TOP as u32), always);
             assert_eq!(attend(AttentionParams::new().chosen_blocks(lists), None), out);
         }
         // `top` may exceed the number of blocks, or be 0.
@@ -84,9 +80,11 @@ fn chosen_blocks_are_read_and_told() {
         assert_eq!(out, attend(params, None));
         let wanted = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, NO_BLOCK, NO_BLOCK];
         assert!(all.chunks(12).all(|list| list == wanted));
-        let mut none =
-            |lists| attend(params.chosen_blocks(ChosenBlocks::lists(lists, lists.len() / 4)), None);
-        assert_eq!(none(&[]), none(&[0; NEW * KV_HEADS])); // block 0 is read in any case
+        let mut listed = |lists, per_head| {
+            attend(params.chosen_blocks(ChosenBlocks::lists(lists, per_head)), None)
+        };
+        let none = listed(&[], 0);
+        assert_eq!(none, listed(&[0; NEW * KV_HEADS], 1)); // block 0 is read in any case
     });
 }
 
@@ -96,11 +94,8 @@ fn lists_of_another_length_are_refused() {
         let mut out = [0f32; NEW * QUERY_HEADS * DIM];
         let lists = [BLOCKS as u32; 3 * NEW * KV_HEADS];
         let mut refused = |params: AttentionParams<'_>, chosen: Option<&mut [u32]>| {
-            match chosen {
-                Some(chosen) => batch.attend_choosing(0, &params, &text.q, &mut out, None, chosen),
-                None => batch.attend_with(0, &params, &text.q, &mut out, None),
-            }
-            .unwrap_err()
+            let outputs = AttentionOutputs { chosen, ..Default::default() };
+            batch.attend_with(0, &params, &text.q, &mut out, Some(outputs)).unwrap_err()
         };
         let top = |count| AttentionParams::new().chosen_blocks(ChosenBlocks::top_blocks(count));
         let listed = |blocks, per_head| {
@@ -108,16 +103,16 @@ fn lists_of_another_length_are_refused() {
         };
         assert_eq!(
             refused(listed(&lists[1..], 3), None).message(),
-            "lists [tiles][KV heads][blocks]: 11 numbers are given for [2, 2, 3]"
+            "lists [choices][KV heads][blocks]: 11 numbers are given for [2, 2, 3]"
         );
         assert_eq!(
             refused(top(2), Some(&mut [0; 9])).message(),
-            "chosen [tiles][KV heads][blocks]: 9 numbers are given for [2, 2, 2]"
+            "chosen [choices][KV heads][blocks]: 9 numbers are given for [2, 2, 2]"
         );
         for error in [
             refused(listed(&[], 3), None),
             refused(listed(&lists, 0), None),
-            refused(listed(&lists, usize::MAX), None),
+            refused(listed(&lists, u32::MAX), None),
             refused(AttentionParams::new(), Some(&mut [])),
             refused(top(0), None),
             refused(top(1).alibi_slopes(&[1.0; QUERY_HEADS]), None),

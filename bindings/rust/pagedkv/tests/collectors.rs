@@ -389,6 +389,7 @@ fn blocked_in_attend(
                 std::ptr::null(),
                 &tensor(rows.as_ptr()),
                 &tensor(out.as_mut_ptr()),
+                std::ptr::null(),
             )
         }
     });

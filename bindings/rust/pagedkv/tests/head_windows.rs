@@ -37,11 +37,12 @@ fn heads_differ_and_trees_agree() {
         }
         let mut chosen = [0u32; HEADS * 2];
         let tree = params.mask(Mask::Parents(&[-1, 0, 0]));
-        let blocks = ChosenBlocks::top_blocks(2).queries_together(u32::MAX);
+        let blocks = ChosenBlocks::top_blocks(2).tokens_per_choice(u32::MAX);
         let mut out = vec![0f32; NEW * HEADS * DIM];
         let choosing = tree.chosen_blocks(blocks);
-        batch.attend_choosing(0, &choosing, &q, &mut out, None, &mut chosen).unwrap();
-        let lists = ChosenBlocks::lists(&chosen, 2).queries_together(u32::MAX);
+        let outputs = AttentionOutputs { chosen: Some(&mut chosen), ..Default::default() };
+        batch.attend_with(0, &choosing, &q, &mut out, Some(outputs)).unwrap();
+        let lists = ChosenBlocks::lists(&chosen, 2).tokens_per_choice(u32::MAX);
         let mut same = vec![0f32; NEW * HEADS * DIM];
         batch.attend_with(0, &tree.chosen_blocks(lists), &q, &mut same, None).unwrap();
         assert_eq!(out, same);

@@ -116,7 +116,13 @@ fn rows_of_another_shape_are_refused() {
     let masked = params.mask(Mask::Bits { words: &[1], words_per_row: 1, positions: None });
     assert!(batch.attend_with(0, &masked, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], None).is_err());
     assert!(batch
-        .attend_with(0, &params, &[0f32; 4 * DIM], &mut [0f32; 4 * DIM], Some(&mut [0.0; 3]))
+        .attend_with(
+            0,
+            &params,
+            &[0f32; 4 * DIM],
+            &mut [0f32; 4 * DIM],
+            Some(AttentionOutputs::lse(&mut [0.0; 3]))
+        )
         .is_err());
 }
 
@@ -189,13 +195,17 @@ fn attention_says_how_much_it_saw_and_states_merge() {
     let (mut out, mut lse) = ([0f32; 2 * DIM], [0f32; 2]);
     // Queries are zeros, so all scores are 0 and outputs are means.
     let params = AttentionParams::new();
-    batch.attend_with(0, &params, &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
+    batch
+        .attend_with(0, &params, &[0f32; 2 * DIM], &mut out, Some(AttentionOutputs::lse(&mut lse)))
+        .unwrap();
     assert!((lse[0] - 4f32.ln()).abs() < 1e-6 && (out[0] - 2.0).abs() < 1e-6);
     let window = AttentionParams::new().window(2);
     batch.attend_with(0, &window, &[0f32; 2 * DIM], &mut out, None).unwrap();
     assert!((out[0] - 3.0).abs() < 1e-6);
     let masked = params.mask(Mask::Bits { words: &[0], words_per_row: 1, positions: None });
-    batch.attend_with(0, &masked, &[0f32; 2 * DIM], &mut out, Some(&mut lse)).unwrap();
+    batch
+        .attend_with(0, &masked, &[0f32; 2 * DIM], &mut out, Some(AttentionOutputs::lse(&mut lse)))
+        .unwrap();
     assert!((out[0] - 1.0).abs() < 1e-6);
 
     let (mut merged, mut merged_lse) = ([0f32; 2 * DIM], [0f32; 2]);

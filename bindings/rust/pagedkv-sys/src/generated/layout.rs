@@ -50,12 +50,13 @@ layout! {
         block_tables 32, block_table_stride 40, first_rows 48, query_positions 56;
     pkv_mask 56 8: struct_size 0, kind 4, data 8, row_stride 16, batch_stride 24, columns 32,
         first_positions 40, positions 48;
-    pkv_chosen_blocks 48 8: struct_size 0, top_blocks 4, first_blocks 8, last_blocks 12,
-        queries_together 16, reserved 20, lists 24, list_blocks 32, chosen 40;
-    pkv_block_mass 24 8: struct_size 0, queries 4, masses 8, blocks 16;
-    pkv_attention_params 88 8: struct_size 0, scale 4, bidirectional 8, window 12, sinks 16,
+    pkv_chosen_blocks 32 8: struct_size 0, top_blocks 4, first_blocks 8, last_blocks 12,
+        tokens_per_choice 16, list_blocks 20, lists 24;
+    pkv_attention_params 72 8: struct_size 0, scale 4, bidirectional 8, window 12, sinks 16,
         softcap 20, head_windows 24, head_sinks 32, alibi_slopes 40, sink_logits 48, mask 56,
-        chosen_blocks 64, block_mass 72, lse 80;
+        chosen_blocks 64;
+    pkv_attention_outputs 40 8: struct_size 0, mass_queries 4, lse 8, chosen 16, masses 24,
+        mass_blocks 32;
     pkv_prefix_stats 104 8: struct_size 0, reserved 4, matches 8, asked_tokens 16,
         matched_tokens 24, matched_blocks 32, published_blocks 40, evicted_blocks 48,
         expelled_blocks 56, cleared_blocks 64, cached_blocks 72, evictable_blocks 80,

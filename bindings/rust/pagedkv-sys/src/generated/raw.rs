@@ -288,10 +288,9 @@ c_enum! {
         /// int32_t \[rows\]: a tree of speculative tokens. Each new token has the index of its
         /// parent among the new tokens of its session, which must be lower than its own, or -1 for
         /// none. It sees itself, its ancestors and, as without a mask, the tokens from before the
-        /// step. Windows, sinks and slopes are those of its own text: its position is the number of
-        /// tokens before the step plus its depth, wherever its row is. A session whose new tokens
-        /// are a chain (-1, 0, 1, ...), such as a chunk of a prompt beside trees, costs as much as
-        /// without a mask.
+        /// step. For windows, sinks and slopes, its position is the number of tokens before the
+        /// step plus its depth, wherever its row is. A session whose new tokens are a chain (-1, 0,
+        /// 1, ...), such as a chunk of a prompt beside trees, costs as much as without a mask.
         PARENTS = 2,
         /// uint8_t, one per query and position: 0 hides the position; any other value shows it,
         /// unless the causal rule or the window hides it. The byte of query i of sequence s for
@@ -748,13 +747,7 @@ c_struct! {
 c_struct! {
     pkv_chosen_blocks {
         struct_size: u32, top_blocks: u32, first_blocks: u32, last_blocks: u32,
-        queries_together: u32, reserved: u32, lists: *const u32, list_blocks: u64, chosen: *mut u32,
-    }
-}
-
-c_struct! {
-    pkv_block_mass {
-        struct_size: u32, queries: u32, masses: *mut f32, blocks: u64,
+        tokens_per_choice: u32, list_blocks: u32, lists: *const u32,
     }
 }
 
@@ -763,7 +756,13 @@ c_struct! {
         struct_size: u32, scale: f32, bidirectional: u32, window: u32, sinks: u32, softcap: f32,
         head_windows: *const u32, head_sinks: *const u32, alibi_slopes: *const f32,
         sink_logits: *const f32, mask: *const pkv_mask, chosen_blocks: *const pkv_chosen_blocks,
-        block_mass: *const pkv_block_mass, lse: *mut f32,
+    }
+}
+
+c_struct! {
+    pkv_attention_outputs {
+        struct_size: u32, mass_queries: u32, lse: *mut f32, chosen: *mut u32, masses: *mut f32,
+        mass_blocks: u64,
     }
 }
 
@@ -1063,7 +1062,7 @@ macro_rules! for_each_function {
                 pkv_kv_sequences, k: *const pkv_tensor, v: *const pkv_tensor) -> pkv_status;
             fn pkv_kv_attend(compute: pkv_compute, kv: *const pkv_kv_view, sequences: *const
                 pkv_kv_sequences, params: *const pkv_attention_params, q: *const pkv_tensor, out:
-                *const pkv_tensor) -> pkv_status;
+                *const pkv_tensor, outputs: *const pkv_attention_outputs) -> pkv_status;
             fn pkv_attention_merge(compute: pkv_compute, count: usize, outs: *const pkv_tensor, lse:
                 *const *const f32, rows: usize, heads: u32, dim: u32, merged: *const pkv_tensor,
                 merged_lse: *mut f32) -> pkv_status;
@@ -1077,7 +1076,8 @@ macro_rules! for_each_function {
             fn pkv_batch_write(batch: pkv_batch, layer: u32, k: *const pkv_tensor, v: *const
                 pkv_tensor) -> pkv_status;
             fn pkv_batch_attend(batch: pkv_batch, layer: u32, params: *const pkv_attention_params,
-                q: *const pkv_tensor, out: *const pkv_tensor) -> pkv_status;
+                q: *const pkv_tensor, out: *const pkv_tensor, outputs: *const pkv_attention_outputs)
+                -> pkv_status;
             fn pkv_batch_commit(batch: pkv_batch, n: usize, tokens: *const i32) -> pkv_status;
             fn pkv_batch_accept(batch: pkv_batch, i: usize, count: usize, kept: *const u32) ->
                 pkv_status;
