@@ -43,7 +43,7 @@ static const char* use(void* library) {
   TRY(session_open(cache, NULL, &session));
   TRY(batch_begin(cache, 1, &session, &count, &batch));
   TRY(batch_write(batch, 0, &in, &in));
-  TRY(batch_attend(batch, 0, NULL, &in, &out));
+  TRY(batch_attend(batch, 0, NULL, &in, &out, NULL));
   TRY(batch_commit(batch, 0, NULL));
   TRY(cache_destroy(cache));
   for (size_t i = 0; i < tokens * 32; i++)
