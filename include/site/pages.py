@@ -49,6 +49,7 @@ PARTS = {
         "bindings/c",
     ],
     "Engines": [
+        "bindings/engines",
         "bindings/engines/candle",
         "bindings/engines/transformers",
         "bindings/engines/transformers/MODELS.md",
