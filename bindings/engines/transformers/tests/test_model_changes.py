@@ -58,7 +58,7 @@ def with_adapters(**options: Any) -> Any:
     return model.eval()
 
 
-class Rounded(torch.nn.Linear):  # type: ignore[name-defined,misc]
+class Rounded(torch.nn.Linear):  # type: ignore[name-defined]
     """Quantises its weights when it computes."""
 
     def forward(self, rows: Any) -> Any:
