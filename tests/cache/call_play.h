@@ -409,7 +409,7 @@ class CallPlay : public DrawnCall {
   // Lets the library choose blocks, and gives the same blocks as lists from then on.
   template <class Call>
   void choose(const Call& call) {
-    lists_.assign(size_t{tiles_} * model_.kv_heads * top_ + 1, 7);
+    lists_.assign(size_t{choices_} * model_.kv_heads * top_ + 1, 7);
     list_size_ = top_;
     AttentionParams params = params_of_layer();
     params.own_blocks.lists = nullptr;
@@ -471,10 +471,11 @@ class CallPlay : public DrawnCall {
   void check_choice(uint32_t row, uint32_t head) const {
     const QueryOf& query = queries_[row];
     const Sequence& s = sequences_[query.sequence];
-    const auto list = lists_.begin() + static_cast<std::ptrdiff_t>(
-                                           (size_t{tile_of(row)} * model_.kv_heads + head) * top_);
+    const auto list =
+        lists_.begin() +
+        static_cast<std::ptrdiff_t>((size_t{choice_of(row)} * model_.kv_heads + head) * top_);
     const auto end = std::find(list, list + top_, PKV_NO_BLOCK);
-    const auto [first, last] = queries_of_tile(row);
+    const auto [first, last] = queries_of_choice(row);
     if (row != first) return;
     double worst_chosen = HUGE_VAL, best_left = -HUGE_VAL;
     uint32_t candidates = 0;

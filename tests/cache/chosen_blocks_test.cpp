@@ -88,9 +88,9 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
 }
 
-// A prompt of one layer, in which tiles of queries choose blocks.
+// A prompt of one layer, in which 64 queries choose together.
 struct Prompt {
-  static constexpr uint32_t tile = 64;
+  static constexpr uint32_t together = 64;
 
   Prompt(const Model& of, uint32_t tokens, Random& random)
       : model(of), rows(random_rows(of, tokens, random)), q(tokens, of.query_heads, of.key_dim) {
@@ -110,9 +110,9 @@ struct Prompt {
   }
   // Appends what these queries choose to `chosen`, and their outputs to `out`.
   void attend_part(pkv_batch batch, uint32_t first, uint32_t count, uint32_t top) {
-    std::vector<uint32_t> found((count + tile - 1) / tile * model.kv_heads * top);
+    std::vector<uint32_t> found((count + together - 1) / together * model.kv_heads * top);
     AttentionParams params;
-    params.choose(top).tokens_per_choice = tile;
+    params.choose(top).tokens_per_choice = together;
     params.outputs.chosen = found.data();
     Rows queries = q.slice(first, count), outputs(count, model.query_heads, model.values());
     attend(batch, 0, queries, outputs, &params);
@@ -123,12 +123,12 @@ struct Prompt {
   const Model model;
   KeysValues rows;
   Rows q;
-  std::vector<uint32_t> chosen;  // [tiles][KV heads][top]
+  std::vector<uint32_t> chosen;  // [choices][KV heads][top]
   Rows out{0, model.query_heads, model.values()};
 };
 
 // A key that is 2.5 times one query, and far from all others, is in the blocks that the query's
-// tile chooses, whether it lies in the same step or not.
+// choice has, whether it lies in the same step or not.
 TEST(ChosenBlocks, OfAPromptFindANeedle) {
   const Model model{1, 2, 1, 64, 64, PKV_BF16};
   for (const uint32_t tokens : {8192u, 32768u})
@@ -156,7 +156,7 @@ TEST(ChosenBlocks, OfAPromptFindANeedle) {
       }
       const uint32_t first = tokens - step_tokens;
       const Batch batch = prompt.step(cache, session, first, step_tokens, top);
-      const auto list = prompt.chosen.begin() + (query - first) / Prompt::tile * top;
+      const auto list = prompt.chosen.begin() + (query - first) / Prompt::together * top;
       EXPECT_NE(list + top, std::find(list, list + top, needle / 16));
       EXPECT_NEAR(5, prompt.out.get(query - first, 1, 0), 0.1);
     }
@@ -227,7 +227,7 @@ TEST(ChosenBlocks, OfAStepAreThoseOfWhatIsWritten) {
   Prompt fresh = mixed;
   fresh.chosen.clear();
   fresh.step(cache, other, 0, 400, 3).close();
-  const std::vector<uint32_t> tail(fresh.chosen.begin() + 192 / Prompt::tile * 2 * 3,
+  const std::vector<uint32_t> tail(fresh.chosen.begin() + 192 / Prompt::together * 2 * 3,
                                    fresh.chosen.end());
   EXPECT_EQ(tail, mixed.chosen);
 }

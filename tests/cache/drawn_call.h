@@ -32,14 +32,14 @@ class DrawnCall {
         {"long prompt and mass", has_long_prompt() && wants_mass_},
         {"choice", top_ != 0},
         {"choice together", top_ != 0 && together_ == UINT32_MAX},
-        {"choice by tiles", top_ != 0 && has_tiles()},
+        {"choice by several", top_ != 0 && choose_together()},
         {"choice and head windows", top_ != 0 && !windows_.empty()},
         {"choice and dropped blocks", top_ != 0 && drops_},
         {"choice and bits", top_ != 0 && masking_ == Masking::words},
         {"choice and parents", top_ != 0 && masking_ == Masking::parents},
         {"choice and bytes", top_ != 0 && masking_ == Masking::bytes},
         {"lists", list_size_ != 0 && top_ == 0},
-        {"lists of tiles", list_size_ != 0 && top_ == 0 && has_tiles()},
+        {"lists of several", list_size_ != 0 && top_ == 0 && choose_together()},
         {"mass of the last queries", wants_mass_ && params_.outputs.mass_queries != 0},
         {"mass in a cache", wants_mass_ && cached_},
         {"mass and head windows in a cache", wants_mass_ && cached_ && !windows_.empty()},
@@ -396,8 +396,8 @@ class DrawnCall {
                 : random_.chance(40) ? UINT32_MAX
                                      : between(2, random_.chance(50) ? 8 : 100);
     for (const Sequence& one : sequences_) {
-      first_tiles_.push_back(tiles_);
-      tiles_ += (one.queries + tile_queries() - 1) / tile_queries();
+      first_choices_.push_back(choices_);
+      choices_ += (one.queries + queries_per_choice() - 1) / queries_per_choice();
     }
     list_size_ = 1 + below(6);
     if (can_be_cached() && random_.chance(60)) {
@@ -405,7 +405,7 @@ class DrawnCall {
       list_size_ = 0;
     } else {
       for (uint32_t row = 0; row < total_queries(); row++) {
-        if (queries_[row].index % tile_queries() != 0) continue;
+        if (queries_[row].index % queries_per_choice() != 0) continue;
         for (uint32_t head = 0; head < model_.kv_heads; head++) {
           std::set<uint32_t> list;
           for (uint32_t n = below(list_size_ + 1); n > 0; n--)
@@ -422,19 +422,19 @@ class DrawnCall {
     chosen.tokens_per_choice = together_;
   }
 
-  uint32_t tile_queries() const {
+  uint32_t queries_per_choice() const {
     const uint32_t rows = std::max(1u, total_queries());
     return std::clamp(together_, 1u, rows);
   }
-  bool has_tiles() const { return together_ > 1 && together_ != UINT32_MAX; }
-  uint32_t tile_of(uint32_t row) const {
-    return first_tiles_[queries_[row].sequence] + queries_[row].index / tile_queries();
+  bool choose_together() const { return together_ > 1 && together_ != UINT32_MAX; }
+  uint32_t choice_of(uint32_t row) const {
+    return first_choices_[queries_[row].sequence] + queries_[row].index / queries_per_choice();
   }
-  // The first query of the tile of a query, and the one after its last.
-  std::pair<uint32_t, uint32_t> queries_of_tile(uint32_t row) const {
+  // The first query that chooses together with a query, and the one after its last.
+  std::pair<uint32_t, uint32_t> queries_of_choice(uint32_t row) const {
     const Sequence& s = sequences_[queries_[row].sequence];
-    const uint32_t first = row - queries_[row].index % tile_queries();
-    return {first, std::min(first + tile_queries(), s.first_query + s.queries)};
+    const uint32_t first = row - queries_[row].index % queries_per_choice();
+    return {first, std::min(first + queries_per_choice(), s.first_query + s.queries)};
   }
 
   void draw_mass() {
@@ -548,14 +548,14 @@ class DrawnCall {
     if (!choosable(row, block)) return true;
     const auto list =
         lists_.begin() +
-        static_cast<std::ptrdiff_t>((size_t{tile_of(row)} * model_.kv_heads + head) * list_size_);
+        static_cast<std::ptrdiff_t>((size_t{choice_of(row)} * model_.kv_heads + head) * list_size_);
     return std::find(list, list + list_size_, block) != list + list_size_;
   }
 
-  // Returns whether a block is one that the tile of a query does not read anyway.
+  // Returns whether a block is one that a query does not read anyway.
   bool choosable(uint32_t row, uint32_t block) const {
     const Sequence& s = sequences_[queries_[row].sequence];
-    const auto [first, end] = queries_of_tile(row);
+    const auto [first, end] = queries_of_choice(row);
     const uint64_t own = (s.start() + (first - s.first_query)) / block_size(),
                    last = (s.start() + (end - 1 - s.first_query)) / block_size();
     if (block < params_.own_blocks.first_blocks) return false;
@@ -622,8 +622,8 @@ class DrawnCall {
   std::vector<int64_t> first_positions_;
   std::vector<uint32_t> lists_;  // those given, or what was chosen
   uint32_t list_size_ = 0, top_ = 0;
-  uint32_t together_ = 0, tiles_ = 0;
-  std::vector<uint32_t> first_tiles_;  // by sequence
+  uint32_t together_ = 0, choices_ = 0;
+  std::vector<uint32_t> first_choices_;  // by sequence
   bool cached_ = false, in_file_ = false, forks_ = false, drops_ = false;
   bool wants_mass_ = false;
   bool has_long_chain_ = false, hides_drafts_ = false, shows_new_sinks_ = false;
