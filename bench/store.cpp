@@ -122,7 +122,7 @@ void register_directory() {
     const std::string path = folder->file("store");
     auto config = made<pkv_directory_config>();
     config.path = path.c_str();
-    config.capacity_bytes = uint64_t{2} << 30;
+    config.max_bytes = uint64_t{2} << 30;
     pkv_store store;
     check(pkv_store_open_directory(&config, &store));
     return store;

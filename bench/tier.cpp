@@ -102,7 +102,7 @@ class Served {
     tier.store = &store;
     tier.wait_ms = patient_ms;
     if (shape.keyed) tier.secret_key = "a key of 24 secret bytes", tier.secret_key_size = 24;
-    tier.queue_blocks = config.blocks;
+    tier.max_queued_blocks = config.blocks;
     if (open) {
       store = open();
       config.store = &tier;

@@ -93,7 +93,7 @@ void draw_opaque(Source& draw, std::vector<pkv_layer_group>& groups) {
                                    .sinks = group.sinks,
                                    .state_bytes = group.state_bytes,
                                    .checkpoint_tokens = group.checkpoint_tokens,
-                                   .draft_tokens = group.draft_tokens,
+                                   .max_draft_tokens = group.max_draft_tokens,
                                    .block_bytes = draw.chance(70) ? 200 : number(draw),
                                    .blocks = group.blocks});
   }

@@ -46,7 +46,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_batch_attend(batch, 0, &params, &any, &result, &params.outputs));
     out.clear();
     EXPECT_EQ(PKV_OK, pkv_snapshot_take(session, &snapshot));
-    auto prefix = made<pkv_prefix_config>({.kept_events = 8});
+    auto prefix = made<pkv_prefix_config>({.max_events = 8});
     config.prefix = &prefix;
     config.allocator = index_hooks.allocator();
     EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &prefixed));

@@ -303,7 +303,7 @@ type SessionStates struct {
 //
 // There is always a place for the state after the last new token. A step that reaches past a
 // checkpoint has places for the states there and after the last full block, too, and a draft
-// (LayerGroup.DraftTokens) one after each token: the state of that token and what precedes it in
+// (LayerGroup.MaxDraftTokens) one after each token: the state of that token and what precedes it in
 // its branch. Write all of them before Commit; until then they hold any bytes.
 //
 // The slices are the library's own memory, each at a multiple of 64. They are valid until Commit,

@@ -40,7 +40,7 @@ type LayerGroup struct {
 	CheckpointTokens int
 	// With states: a step of at most this many new tokens of a session keeps the state after each
 	// of them until its Commit, so that Accept can end at any; up to 256.
-	DraftTokens int
+	MaxDraftTokens int
 	// The bytes of a block of this group, in all of its layers, if only the engine can read them (on
 	// a device); 0: the library has them. With it heads, dims, types, Latent and Rotation stay 0.
 	BlockBytes uint64
@@ -53,8 +53,8 @@ type PrefixConfig struct {
 	// At most this many block positions are pinned at once; 0: a quarter of the largest group.
 	MaxPinnedBlocks uint64
 	// At most this many are cached of one salt, unless Prefix.SetQuota sets another limit; 0: none.
-	QuotaBlocks uint64
-	KeptEvents  int // How many events are kept for Prefix.Events; 0: none.
+	MaxBlocksPerSalt uint64
+	MaxEvents        int // How many events are kept for Prefix.Events; 0: none.
 	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text:
 	// blocks are weighed by the time that they save. 0: all weigh the same.
 	DoublingDepth int
@@ -179,7 +179,7 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	out.Blocks = given.Blocks
 	out.StateBytes = given.StateBytes
 	out.CheckpointTokens = n.u32("CheckpointTokens", given.CheckpointTokens)
-	out.DraftTokens = n.u32("DraftTokens", given.DraftTokens)
+	out.MaxDraftTokens = n.u32("MaxDraftTokens", given.MaxDraftTokens)
 	out.BlockBytes = given.BlockBytes
 }
 
@@ -187,8 +187,8 @@ func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 	out := sized(first(place[raw.PrefixConfig](a, 1)))
 	out.Eviction = int32(given.Eviction)
 	out.MaxPinnedBlocks = given.MaxPinnedBlocks
-	out.QuotaBlocks = given.QuotaBlocks
-	out.KeptEvents = n.u32("KeptEvents", given.KeptEvents)
+	out.MaxBlocksPerSalt = given.MaxBlocksPerSalt
+	out.MaxEvents = n.u32("MaxEvents", given.MaxEvents)
 	out.DoublingDepth = n.u32("DoublingDepth", given.DoublingDepth)
 	return out
 }

@@ -375,7 +375,7 @@ const (
 	// The rest is not cached.
 	HintNotCached HintReason = 1
 	// PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
-	// DEMOTE: half of queue_blocks wait to be written.
+	// DEMOTE: half of max_queued_blocks wait to be written.
 	HintLimit HintReason = 2
 	// The quota of the salt; pins may take half of it.
 	HintQuota HintReason = 3

@@ -80,7 +80,7 @@ func TestDurationsOfHints(t *testing.T) {
 
 func TestPrefixIndex(t *testing.T) {
 	cache := newCache(
-		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{KeptEvents: 64, MaxPinnedBlocks: 2}},
+		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{MaxEvents: 64, MaxPinnedBlocks: 2}},
 	)
 	prefix, text := cache.Prefix(), numbered(10, 40)
 	session, err := cache.OpenSession(&pagedkv.SessionConfig{Salt: "a"})

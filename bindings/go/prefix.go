@@ -106,8 +106,8 @@ func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 // NoQuota makes SetQuota remove the limit.
 const NoQuota = ^uint64(0)
 
-// SetQuota limits the cached block positions of one salt from now on; 0: PrefixConfig.QuotaBlocks
-// again; NoQuota: no limit.
+// SetQuota limits the cached block positions of one salt from now on; 0: that of
+// PrefixConfig.MaxBlocksPerSalt again; NoQuota: no limit.
 func (p Prefix) SetQuota(salt string, blocks uint64) error {
 	return p.salted("prefix quota", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,

@@ -20,12 +20,12 @@ type RedisConfig struct {
 	Password  Secret // None: that of Servers.
 	KeyPrefix string // Up to 64 bytes. Default "pagedkv:".
 	// How long the server keeps an item; 0: until it evicts the item.
-	TTL            time.Duration
-	ConnectTimeout time.Duration // Default 500 ms.
-	CommandTimeout time.Duration // Default 1 s.
-	PipelineBytes  uint64        // Sent or asked for at once. Default 8 MiB.
-	ConnectLater   bool          // No error without a server: later calls connect.
-	TLS            *TLSConfig    // nil: as Servers says, by rediss:// or redis://.
+	TTL              time.Duration
+	ConnectTimeout   time.Duration // Default 500 ms.
+	CommandTimeout   time.Duration // Default 1 s.
+	MaxPipelineBytes uint64        // Sent or asked for at once. Default 8 MiB.
+	ConnectLater     bool          // No error without a server: later calls connect.
+	TLS              *TLSConfig    // nil: as Servers says, by rediss:// or redis://.
 }
 
 // TLSConfig enables TLS and names the trusted CAs. The server's certificate must name the server.
@@ -126,7 +126,7 @@ func (c *RedisConfig) place(op string) (*raw.RedisConfig, [][]byte, error) {
 	given.TTLSeconds = uint32((uint64(milliseconds(c.TTL)) + 999) / 1000)
 	given.ConnectTimeoutMs = milliseconds(c.ConnectTimeout)
 	given.CommandTimeoutMs = milliseconds(c.CommandTimeout)
-	given.PipelineBytes = c.PipelineBytes
+	given.MaxPipelineBytes = c.MaxPipelineBytes
 	given.ConnectLater = flag(c.ConnectLater)
 	return given, copies, nil
 }

@@ -93,15 +93,15 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 	// The same with all other fields set, and with another prefix.
 	for prefix, expected := range map[string]int{"pagedkv:": 32, "other:": 0} {
 		same := pagedkv.RedisConfig{
-			Servers:        hidden(fmt.Sprintf("127.0.0.1:%d", port)),
-			User:           "default",
-			Password:       hidden("secret"),
-			KeyPrefix:      prefix,
-			TTL:            time.Second,
-			ConnectTimeout: time.Minute,
-			CommandTimeout: time.Minute,
-			PipelineBytes:  1 << 20,
-			ConnectLater:   true,
+			Servers:          hidden(fmt.Sprintf("127.0.0.1:%d", port)),
+			User:             "default",
+			Password:         hidden("secret"),
+			KeyPrefix:        prefix,
+			TTL:              time.Second,
+			ConnectTimeout:   time.Minute,
+			CommandTimeout:   time.Minute,
+			MaxPipelineBytes: 1 << 20,
+			ConnectLater:     true,
 		}
 		second := newCache(t, withRedis(same))
 		prefetch(t, second, text)
@@ -138,7 +138,7 @@ func TestRedisThatCannotBe(t *testing.T) {
 		newCache(t, withRedis(pagedkv.RedisConfig{Servers: hidden(address), ConnectLater: true})).Close(),
 	)
 	for _, bad := range []pagedkv.RedisConfig{
-		{Servers: hidden("a\x00b")}, {PipelineBytes: 1}, {ConnectTimeout: -1 * time.Hour},
+		{Servers: hidden("a\x00b")}, {MaxPipelineBytes: 1}, {ConnectTimeout: -1 * time.Hour},
 		{ConnectTimeout: 2 * time.Hour},
 	} {
 		_, err = pagedkv.NewCache(withRedis(bad))

@@ -23,7 +23,7 @@ func newHybrid(t *testing.T, storage pagedkv.Storage) *pagedkv.Cache {
 	return newCache(t, pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{
 			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16},
-			{Layers: 2, StateBytes: stateBytes, CheckpointTokens: 32, DraftTokens: 4},
+			{Layers: 2, StateBytes: stateBytes, CheckpointTokens: 32, MaxDraftTokens: 4},
 		},
 		Storage: storage, Blocks: 64, Threads: 1,
 	})
@@ -208,7 +208,7 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	for _, group := range []pagedkv.LayerGroup{
 		{Layers: 1, StateBytes: 8, Window: 4},
 		{Layers: 1, StateBytes: 8, CheckpointTokens: 24},
-		{Layers: 1, StateBytes: 8, DraftTokens: 257},
+		{Layers: 1, StateBytes: 8, MaxDraftTokens: 257},
 	} {
 		refused(t, errorOf(pagedkv.NewCache(
 			pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{group}, Blocks: 8},

@@ -17,10 +17,10 @@ import (
 type StoreConfig struct {
 	Directory string // Created if it does not exist.
 	// If all files together exceed this, the least recently used are deleted; 0: no limit.
-	CapacityBytes uint64
+	MaxBytes uint64
 	// Written data survives a power cut. Otherwise some of it may be lost, which only costs hits.
 	Durable bool
-	Redis   *RedisConfig // Instead of Directory, CapacityBytes and Durable.
+	Redis   *RedisConfig // Instead of Directory, MaxBytes and Durable.
 	// How long MatchPrefix and Resume wait for blocks from the store.
 	Wait        time.Duration
 	Fingerprint []byte // Names the model, up to 64 bytes.
@@ -30,7 +30,7 @@ type StoreConfig struct {
 	BufferBytes uint64
 	// The most block positions that wait to be written; further ones are not written. 0: a quarter
 	// of the blocks.
-	QueueBlocks uint64
+	MaxQueuedBlocks uint64
 }
 
 func (c *StoreConfig) arenaSize() int {
@@ -44,7 +44,7 @@ func (c *StoreConfig) arenaSize() int {
 func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
 	path := append([]byte(c.Directory), 0)
 	out := sized(&raw.DirectoryConfig{})
-	out.Path, out.CapacityBytes, out.Durable = &path[0], c.CapacityBytes, flag(c.Durable)
+	out.Path, out.MaxBytes, out.Durable = &path[0], c.MaxBytes, flag(c.Durable)
 	return out
 }
 
@@ -90,7 +90,7 @@ func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 		copy(room, key)
 		out.SecretKey, out.SecretKeySize = unsafe.Pointer(&room[0]), uint64(len(key))
 	}
-	out.BufferBytes, out.QueueBlocks = c.BufferBytes, c.QueueBlocks
+	out.BufferBytes, out.MaxQueuedBlocks = c.BufferBytes, c.MaxQueuedBlocks
 	return out
 }
 

@@ -228,7 +228,7 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  *
  * A session has an entry in `after` for its last new token. With checkpoint_tokens, there is also
  * one per checkpoint in the step, and one for the last block that the step fills. If it has at most
- * draft_tokens new tokens, it has one for each of them; in a tree, that is the state after the
+ * max_draft_tokens new tokens, it has one for each of them; in a tree, that is the state after the
  * token and its ancestors. pkv_batch_get_state_blocks returns which tokens these are.
  *
  * The engine must write all states of `after` before the commit, which cannot check that; until

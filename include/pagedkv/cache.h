@@ -171,7 +171,7 @@ typedef struct pkv_layer_group {
    * them is kept until the commit, so that pkv_batch_accept can end at any of them; up to 256.
    * Default 0.
    */
-  uint32_t draft_tokens;
+  uint32_t max_draft_tokens;
   /**
    * The bytes of a block of this group, in all of its layers, up to 2^40, if only the engine can
    * read and write them: they are on a device, say. The cache then needs block_io. 0 (default): the
@@ -215,9 +215,9 @@ typedef struct pkv_prefix_config {
    * The most block positions that each salt may have cached, unless pkv_prefix_set_quota sets
    * another limit; 0 (default): no limit.
    */
-  uint64_t quota_blocks;
+  uint64_t max_blocks_per_salt;
   /** How many events to keep for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
-  uint32_t kept_events;
+  uint32_t max_events;
   /**
    * The position at which computing a token takes twice as long as at position 0, because of
    * attention to the tokens before it. With w weights used per token, l layers and h = query heads

@@ -94,7 +94,7 @@ typedef enum pkv_hint_reason PKV_ENUM {
   PKV_HINT_NOT_CACHED = 1, /**< The rest is not cached. */
   /**
    * PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
-   * DEMOTE: half of queue_blocks wait to be written.
+   * DEMOTE: half of max_queued_blocks wait to be written.
    */
   PKV_HINT_LIMIT = 2,
   PKV_HINT_QUOTA = 3,      /**< The quota of the salt; pins may take half of it. */

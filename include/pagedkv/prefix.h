@@ -160,7 +160,7 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t sa
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt.
- * @param     blocks     The most block positions. 0: quota_blocks of the config, the default;
+ * @param     blocks     The most block positions. 0 (default): max_blocks_per_salt of the config;
  *                       PKV_NO_QUOTA: no limit.
  *
  * Statuses: UNSUPPORTED (no index), OUT_OF_MEMORY. Since 1.0.
@@ -208,7 +208,7 @@ typedef struct pkv_prefix_event {
  *                        since the cache keeps only recent ones. If it is not 0, find out in
  *                        another way what is cached. May be NULL.
  *
- * Statuses: UNSUPPORTED (no index, or kept_events is 0 in its config). Since 1.0.
+ * Statuses: UNSUPPORTED (no index, or max_events is 0 in its config). Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t n,
                                           pkv_prefix_event* events, size_t* count, uint64_t* lost);

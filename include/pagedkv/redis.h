@@ -79,7 +79,7 @@ typedef struct pkv_redis_config {
    * The most bytes of K and V in one batch of commands, 64 KiB to 1 GiB; a larger item is a batch
    * of its own. 0 (default): 8 MiB.
    */
-  uint64_t pipeline_bytes;
+  uint64_t max_pipeline_bytes;
   /**
    * Milliseconds to connect (with the TLS handshake) and authenticate; up to 3,600,000. 0
    * (default): 500. A call waits this long for each configured server that does not answer, unless

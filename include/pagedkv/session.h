@@ -311,8 +311,8 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
 /**
  * Copies a state of one layer of a group with states. A session holds the state after its last
  * token and at checkpoints. It also holds the state after its last full block in one of these
- * cases: a step ended there, checkpoint_tokens is set, or the step had at most draft_tokens tokens
- * (unless blocks were short).
+ * cases: a step ended there, checkpoint_tokens is set, or the step had at most max_draft_tokens
+ * tokens (unless blocks were short).
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.

@@ -119,7 +119,7 @@ typedef struct pkv_store_config {
    * The most block positions that wait to be written; beyond that, blocks of sessions that end are
    * not written. 0 (default): a quarter of the blocks.
    */
-  uint64_t queue_blocks;
+  uint64_t max_queued_blocks;
 } pkv_store_config;
 
 /**
@@ -229,7 +229,7 @@ typedef struct pkv_directory_config {
    * files are deleted, and also if the disk or a quota is full before. Several processes may exceed
    * it by a tenth or two for a while. 0 (default): no limit.
    */
-  uint64_t capacity_bytes;
+  uint64_t max_bytes;
 } pkv_directory_config;
 
 /**

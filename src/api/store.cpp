@@ -72,6 +72,6 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
     check_pointer(known.path, "path");
     check_flag(known.durable, "durable");
     check_pointer(out, "out");
-    *out = store::open_directory_store(known.path, known.capacity_bytes, known.durable != 0);
+    *out = store::open_directory_store(known.path, known.max_bytes, known.durable != 0);
   });
 }

@@ -189,7 +189,7 @@ int64_t Client::run(Operation& operation) {
   for (size_t item = 0; item < operation.size(); item++) {
     const size_t more = operation.request_bytes(item) + operation.reply_bytes(item);
     if (!requests.empty() &&
-        (requests.size() == max_commands || bytes + more > settings_.pipeline_bytes)) {
+        (requests.size() == max_commands || bytes + more > settings_.max_pipeline_bytes)) {
       run_requests(operation, std::move(requests), tally);
       requests.clear();
       bytes = 0;

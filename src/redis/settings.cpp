@@ -16,7 +16,7 @@ namespace pkv::redis {
 namespace {
 
 constexpr uint32_t max_timeout_ms = 3'600'000;
-constexpr uint64_t min_pipeline_bytes = 64 << 10, max_pipeline_bytes = 1 << 30;
+constexpr uint64_t least_pipeline_bytes = 64 << 10, most_pipeline_bytes = 1 << 30;
 constexpr size_t max_prefix_bytes = 64;
 
 SecretText percent_decode(std::string_view text) {
@@ -168,10 +168,12 @@ Settings read_settings(const pkv_redis_config* from) {
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   check_flag(config.connect_later, "connect_later");
   settings.connect_later = config.connect_later == 1;
-  settings.pipeline_bytes = config.pipeline_bytes != 0 ? config.pipeline_bytes : 8 << 20;
-  if (settings.pipeline_bytes < min_pipeline_bytes || settings.pipeline_bytes > max_pipeline_bytes)
-    fail(PKV_INVALID_ARGUMENT, "pipeline_bytes is %llu; it must be %llu to %llu",
-         llu(config.pipeline_bytes), llu(min_pipeline_bytes), llu(max_pipeline_bytes));
+  settings.max_pipeline_bytes =
+      config.max_pipeline_bytes != 0 ? config.max_pipeline_bytes : 8 << 20;
+  if (settings.max_pipeline_bytes < least_pipeline_bytes ||
+      settings.max_pipeline_bytes > most_pipeline_bytes)
+    fail(PKV_INVALID_ARGUMENT, "max_pipeline_bytes is %llu; it must be %llu to %llu",
+         llu(config.max_pipeline_bytes), llu(least_pipeline_bytes), llu(most_pipeline_bytes));
   settings.prefix = config.key_prefix != nullptr ? config.key_prefix : "pagedkv:";
   if (settings.prefix.size() > max_prefix_bytes)
     fail(PKV_INVALID_ARGUMENT, "key_prefix has %zu bytes; it must have at most %zu",

@@ -25,7 +25,7 @@ struct Settings {
   std::string prefix;
   std::chrono::milliseconds connect_timeout, command_timeout;
   uint32_t ttl_seconds;
-  size_t pipeline_bytes;
+  size_t max_pipeline_bytes;
   bool connect_later;
   std::unique_ptr<const TlsContext> tls;  // NULL without TLS
 };

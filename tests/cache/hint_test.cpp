@@ -13,7 +13,7 @@ class HintTest : public Prefix {
   void make(uint64_t blocks, uint64_t max_pinned = 0, uint64_t quota = 0) {
     Prefix::make(blocks, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU,
                                                   .max_pinned_blocks = max_pinned,
-                                                  .quota_blocks = quota}));
+                                                  .max_blocks_per_salt = quota}));
     set_time(0);
   }
   void set_time(uint64_t ms) { CHECK(pkv_hint_set_clock(cache_, start + ms)); }
@@ -302,9 +302,9 @@ TEST_F(HintTest, TheClockDoesNotGoBack) {
 
 class StoreHintTest : public HintTest {
  protected:
-  void make(uint64_t blocks, uint64_t queue_blocks = 0) {
+  void make(uint64_t blocks, uint64_t max_queued_blocks = 0) {
     table_ = memory_.table();
-    config_ = made<pkv_store_config>({.store = &table_, .queue_blocks = queue_blocks});
+    config_ = made<pkv_store_config>({.store = &table_, .max_queued_blocks = max_queued_blocks});
     store_ = &config_;
     HintTest::make(blocks);
   }

@@ -17,7 +17,7 @@ const Model model{1, 1, 1, 16};
 
 // A cache with a prefix index, and without bytes.
 Cache make(uint64_t blocks, bool groups_share_memory = false) {
-  auto prefix = made<pkv_prefix_config>({.kept_events = 2 * many});
+  auto prefix = made<pkv_prefix_config>({.max_events = 2 * many});
   ModelConfig config = config_of(model, blocks, PKV_STORAGE_NONE);
   config.threads = 1;
   config.prefix = &prefix;
@@ -150,7 +150,7 @@ TEST(Limits, ContentsThatWaitForAStore) {
     memory.hold();
     const pkv_store table = memory.table();
     auto store = made<pkv_store_config>({.store = &table});
-    store.queue_blocks = many;
+    store.max_queued_blocks = many;
     auto prefix = made<pkv_prefix_config>();
     ModelConfig config = config_of(model, many + 10);
     config.threads = 1;

@@ -148,7 +148,7 @@ TEST_F(StoreLogger, HearsTheStoresOwnReason) {
 }
 
 TEST_F(StoreLogger, HearsThatBlocksLeftBeforeTheyWereWritten) {
-  config_.queue_blocks = 8;
+  config_.max_queued_blocks = 8;
   make(8);
   memory_.hold();
   for (int32_t name = 1; name <= 3; name++) serve(text(name, 32));

@@ -151,7 +151,7 @@ TEST_F(PrefixKeep, AWindowGroupKeepsThePinnedWindow) {
 
 TEST_F(PrefixKeep, AFullSaltLosesItsOwn) {
   pkv_prefix_config config = PrefixKeep::config();
-  config.quota_blocks = 4;
+  config.max_blocks_per_salt = 4;
   make(64, config);
   serve(text(9, 48), "other");
   serve(text(1, 32), "one");
@@ -199,8 +199,8 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
 // A router that adds up all events knows exactly what is cached.
 TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   pkv_prefix_config config = PrefixKeep::config();
-  config.kept_events = 8;
-  config.quota_blocks = 3;
+  config.max_events = 8;
+  config.max_blocks_per_salt = 3;
   make(6, config);
   uint64_t next = 0, lost = 99;
   pkv_prefix_event events[16];

@@ -25,7 +25,7 @@ struct PrefixSetup {
   pkv_eviction eviction;
   uint32_t window;  // The window of the second group.
   uint64_t blocks;
-  uint64_t quota_blocks = 0;
+  uint64_t max_blocks_per_salt = 0;
   bool tier = false;    // A store lies behind the cache.
   bool shared = false;  // The groups share the memory of all blocks.
   // Only the engine can read the blocks of the groups from this one on.
@@ -60,8 +60,8 @@ inline constexpr PrefixSetup prefix_setups[] = {
 inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, EngineMemory& engine) {
   auto prefix = made<pkv_prefix_config>({.eviction = setup.eviction,
                                          .max_pinned_blocks = 6,
-                                         .quota_blocks = setup.quota_blocks,
-                                         .kept_events = 4096});
+                                         .max_blocks_per_salt = setup.max_blocks_per_salt,
+                                         .max_events = 4096});
   pkv_layer_group groups[2];
   for (pkv_layer_group& group : groups) {
     group = made<pkv_layer_group>();
@@ -527,7 +527,8 @@ class PrefixPlay {
     }
     for (const char* salt : {"", "x"}) {
       CHECK(pkv_prefix_get_stats(cache_, salt, std::strlen(salt), &stats));
-      ASSERT_TRUE(setup_.quota_blocks == 0 || stats.cached_blocks <= setup_.quota_blocks)
+      ASSERT_TRUE(setup_.max_blocks_per_salt == 0 ||
+                  stats.cached_blocks <= setup_.max_blocks_per_salt)
           << stats.cached_blocks;
     }
   }

@@ -21,7 +21,7 @@ inline const std::vector<SmallCache> kinds = [] {
   const SmallGroup full, window{.window = 40}, sinks{.window = 40, .sinks = 20},
       states{.state_bytes = 64}, checkpoints{.state_bytes = 64, .checkpoint_tokens = 32},
       large{.state_bytes = 2048, .checkpoint_tokens = 32},
-      drafts{.state_bytes = 64, .checkpoint_tokens = 48, .draft_tokens = 5};
+      drafts{.state_bytes = 64, .checkpoint_tokens = 48, .max_draft_tokens = 5};
   constexpr auto none = PKV_STORAGE_NONE;
   return std::vector<SmallCache>{
       {"full", {full}, 14, true, false, none},
@@ -37,7 +37,7 @@ inline const std::vector<SmallCache> kinds = [] {
       {"full, window and drafts",
        {{.blocks = 20},
         window,
-        {.state_bytes = 64, .checkpoint_tokens = 32, .draft_tokens = 4, .blocks = 12}},
+        {.state_bytes = 64, .checkpoint_tokens = 32, .max_draft_tokens = 4, .blocks = 12}},
        14},
       {"one memory", {full, window}, 14, true, true, none},
       {"one memory with states", {full, checkpoints}, 14, true, true, none},
@@ -218,7 +218,7 @@ class ReservePlay {
   void accept_some(pkv_batch batch, size_t index, uint32_t count) {
     if (count == 0 || random_.below(3) > 0) return;
     for (const SmallGroup& group : kind_.groups)
-      if (group.state_bytes != 0 && count > group.draft_tokens) return;
+      if (group.state_bytes != 0 && count > group.max_draft_tokens) return;
     std::vector<uint32_t> kept(random_.below(count + 1));
     for (uint32_t i = 0; i < kept.size(); i++) kept[i] = i;
     CHECK(pkv_batch_accept(batch, index, kept.size(), kept.data()));

@@ -88,7 +88,7 @@ TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
 // If blocks are short, a step gives up spare blocks that are no longer needed, but none that it
 // takes itself.
 TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
-  Cache cache = create_small({.state_bytes = 64, .draft_tokens = 4});
+  Cache cache = create_small({.state_bytes = 64, .max_draft_tokens = 4});
   Session session = open(cache);
   step(cache, session, 1);
   Session child = fork(session);

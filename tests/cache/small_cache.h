@@ -12,7 +12,7 @@ namespace cache_test {
 struct SmallGroup {
   uint32_t window = 0, sinks = 0;
   uint64_t state_bytes = 0;  // 0: the group keeps K and V
-  uint32_t checkpoint_tokens = 0, draft_tokens = 0;
+  uint32_t checkpoint_tokens = 0, max_draft_tokens = 0;
   uint64_t blocks = 0;                // 0: as many as the cache says
   std::vector<uint32_t> layers = {};  // none: the layer of the group's number
   bool elsewhere = false;             // only the engine can read its blocks
@@ -63,13 +63,13 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.sinks = from.sinks;
     group.state_bytes = from.state_bytes;
     group.checkpoint_tokens = from.checkpoint_tokens;
-    group.draft_tokens = from.draft_tokens;
+    group.max_draft_tokens = from.max_draft_tokens;
     if (from.elsewhere) group.block_bytes = EngineMemory::block_bytes;
     if (from.has_states() || from.elsewhere) continue;
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
-  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = kind.max_pinned, .kept_events = 64});
+  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = kind.max_pinned, .max_events = 64});
   auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
                                         .groups = groups.data(),
                                         .storage = kind.storage,

@@ -47,7 +47,7 @@ TEST(States, ASessionHoldsItsLastStateAndTheOneAfterItsLastFullBlock) {
 }
 
 TEST(States, AnAbortLeavesTheStateAsItWas) {
-  Cache cache = create({.draft_tokens = 8});
+  Cache cache = create({.max_draft_tokens = 8});
   Session session = open(cache);
   const Text whole = text(1, 30);
   step(cache, {{session, whole}});
@@ -110,7 +110,7 @@ TEST(States, CheckpointsStayAndATrimGoesToTheLastOne) {
 }
 
 TEST(States, AnyPathOfADraftCanBeAccepted) {
-  Cache cache = create({.draft_tokens = 6});
+  Cache cache = create({.max_draft_tokens = 6});
   for (const size_t start : {0, 3, 13, 16, 30}) {
     Session session = open(cache);
     const Text whole = text(1, start);
@@ -413,7 +413,7 @@ pkv_status accept_path(pkv_cache cache, pkv_session session, uint32_t group,
 }
 
 TEST(States, WithStorageNoneADraftKeepsItsFirstTokens) {
-  Cache cache = create({.draft_tokens = 4, .storage = PKV_STORAGE_NONE});
+  Cache cache = create({.max_draft_tokens = 4, .storage = PKV_STORAGE_NONE});
   Session session = open(cache);
   make_step(cache, session, 20);
   for (const std::vector<uint32_t>& path :
@@ -424,7 +424,7 @@ TEST(States, WithStorageNoneADraftKeepsItsFirstTokens) {
 }
 
 TEST(States, WithStorageNoneAndOnlyStatesADraftKeepsAnyPath) {
-  Cache cache = cache_test::create(SmallCache{.groups = {{.state_bytes = 8, .draft_tokens = 4}},
+  Cache cache = cache_test::create(SmallCache{.groups = {{.state_bytes = 8, .max_draft_tokens = 4}},
                                               .blocks = 16,
                                               .prefix = false,
                                               .storage = PKV_STORAGE_NONE});
@@ -469,7 +469,7 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
 
 // A step is one longer than the room for its states, or none of them can ever fit.
 TEST(States, AStepThatCanNeverFitIsTooLarge) {
-  Cache cache = create({.states = 4, .draft_tokens = 8});
+  Cache cache = create({.states = 4, .max_draft_tokens = 8});
   Session session = open(cache);
   const uint32_t four = 4, five = 5;
   const pkv_session handle = session;

@@ -349,7 +349,7 @@ TEST_F(TierTest, AWindowGroupGetsItsLastWindow) {
 
 // Blocks that wait to be written are evicted last, but they are evicted.
 TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
-  config_.queue_blocks = 8;
+  config_.max_queued_blocks = 8;
   make(8);
   memory_.hold();
   for (int32_t name = 1; name <= 3; name++) serve(text(name, 32));
@@ -365,7 +365,7 @@ TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
 }
 
 TEST_F(TierTest, AFullQueueTakesNoMore) {
-  config_.queue_blocks = 3;
+  config_.max_queued_blocks = 3;
   make(32);
   memory_.hold();
   for (int32_t name = 1; name <= 4; name++) serve(text(name, 32));
@@ -679,8 +679,7 @@ class DirectoryTier : public TierTest {
   ~DirectoryTier() override { cache_.close(); }
   pkv_store directory(uint64_t capacity = 0) {
     const std::string path = (path_ / "store").string();
-    const auto config =
-        made<pkv_directory_config>({.path = path.c_str(), .capacity_bytes = capacity});
+    const auto config = made<pkv_directory_config>({.path = path.c_str(), .max_bytes = capacity});
     pkv_store store;
     CHECK(pkv_store_open_directory(&config, &store));
     return store;

@@ -107,7 +107,7 @@ class Levels {
   void restart() {
     cache_.close();
     auto store = made<pkv_store_config>({.wait_ms = 60'000, .store = &table_});
-    store.queue_blocks = blocks_;
+    store.max_queued_blocks = blocks_;
     const auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
     ModelConfig config = config_of(Model{1, 1, 1, 16}, blocks_);
     config.prefix = &prefix;
@@ -181,7 +181,7 @@ class TwoLevels : public testing::TestWithParam<bool> {
     if (!GetParam()) return lru_.table();
     const std::string path = directory_ / "store";
     auto config = made<pkv_directory_config>({.path = path.c_str()});
-    config.capacity_bytes = 126 * bytes_of_item;  // it deletes a tenth at once
+    config.max_bytes = 126 * bytes_of_item;  // it deletes a tenth at once
     pkv_store store;
     CHECK(pkv_store_open_directory(&config, &store));
     return store;

@@ -138,7 +138,7 @@ class PinnedTails {
 };
 
 TEST(VictimsAndPins, AreRefusedOnlyIfTheStepThenFails) {
-  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .draft_tokens = 2};
+  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .max_draft_tokens = 2};
   const SmallCache kinds[] = {
       {.name = "full", .groups = {full}},
       {.name = "two", .groups = {full, full}},

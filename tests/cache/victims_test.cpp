@@ -388,7 +388,7 @@ TEST(VictimsOfForks, CountNoCopyOfATailThatLeftAWindow) {
 }
 
 TEST(VictimsOfForks, AreNoMoreThanTheStepNeeds) {
-  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .draft_tokens = 2};
+  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .max_draft_tokens = 2};
   const SmallCache kinds[] = {
       {.name = "full", .groups = {full}, .blocks = 20, .storage = PKV_STORAGE_NONE},
       {.name = "without an index",

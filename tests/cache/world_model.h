@@ -34,11 +34,11 @@ inline SmallCache with_tier(SmallCache kind) {
 // New kinds go to the end, so that inputs of the fuzzer keep most of their meaning.
 inline const std::vector<SmallCache>& kinds() {
   const SmallGroup full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
-      states{.state_bytes = 72, .draft_tokens = 3},
-      checkpoints{.state_bytes = 40, .checkpoint_tokens = 32, .draft_tokens = 5},
+      states{.state_bytes = 72, .max_draft_tokens = 3},
+      checkpoints{.state_bytes = 40, .checkpoint_tokens = 32, .max_draft_tokens = 5},
       of_layer_0{.layers = {0}}, of_layer_2{.window = 40, .layers = {2}},
       of_layers_1_and_3{
-          .state_bytes = 100, .checkpoint_tokens = 48, .draft_tokens = 3, .layers = {1, 3}};
+          .state_bytes = 100, .checkpoint_tokens = 48, .max_draft_tokens = 3, .layers = {1, 3}};
   const SmallGroup full_there = there(full), window_there = there(window),
                    sinks_there = there(sinks), states_there = there(states),
                    checkpoints_there = there(checkpoints);

@@ -252,7 +252,7 @@ class WorldSessions {
     Talk& talk = pick();
     uint64_t limit = 6;  // of a step that keeps the states between its tokens
     for (const SmallGroup& group : kind_.groups)
-      if (group.has_states()) limit = std::min<uint64_t>(limit, group.draft_tokens);
+      if (group.has_states()) limit = std::min<uint64_t>(limit, group.max_draft_tokens);
     if (talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens) return;
     NewTokens tree{talk.session, &talk.text, {}};
     const std::vector<int32_t> ids = draw_ids(random_.between(1, limit));

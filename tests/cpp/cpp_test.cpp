@@ -448,7 +448,7 @@ TEST(Cpp, LatentGroupsHaveNoValues) {
 TEST(Cpp, GroupsMayKeepStates) {
   pagedkv::LayerGroup group;
   group.layers = 1, group.state_bytes = sizeof(uint64_t);
-  group.checkpoint_tokens = 16, group.draft_tokens = 2;
+  group.checkpoint_tokens = 16, group.max_draft_tokens = 2;
   pagedkv::CacheConfig config;
   config.groups = &group, config.blocks = 16;
   Cache cache(config);
@@ -484,7 +484,7 @@ TEST(Cpp, GroupsMayKeepStates) {
 TEST(Cpp, FindsPrefixes) {
   auto config = small();
   pagedkv::PrefixConfig prefix;
-  prefix.kept_events = 64;
+  prefix.max_events = 64;
   config.prefix = &prefix;
   Cache cache(config);
   const std::string salt("tenant\0one", 10);

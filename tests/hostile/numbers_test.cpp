@@ -58,8 +58,8 @@ struct Exception {
 // Numbers for which any value is valid, so PKV_OK says nothing about memory.
 const Exception anything[] = {
     {"", "config.prefix[0].max_pinned_blocks", "a limit"},
-    {"", "config.prefix[0].quota_blocks", "a limit"},
-    {"", "config.store[0].queue_blocks", "a limit"},
+    {"", "config.prefix[0].max_blocks_per_salt", "a limit"},
+    {"", "config.store[0].max_queued_blocks", "a limit"},
     {"", "config.max_tokens", "a limit"},
     {"pkv_prefix_set_quota", "blocks", "a limit"},
     {"pkv_session_get_trim_point", "limit", "a limit"},
@@ -70,7 +70,7 @@ const Exception anything[] = {
     {"", "outputs.mass_queries", "a limit"},
     {"", "kv.k_bytes", "a limit"},
     {"", "kv.v_bytes", "a limit"},
-    {"pkv_store_open_directory", "config.capacity_bytes", "a limit"},
+    {"pkv_store_open_directory", "config.max_bytes", "a limit"},
     {"pkv_kv_attend", "kv.k_row_stride", "a block of the view is one tile"},
     {"pkv_kv_attend", "kv.v_row_stride", "a block of the view is one tile"},
     {"", "params.mask[0].first_positions[0]", "a position"},

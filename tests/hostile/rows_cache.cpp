@@ -248,7 +248,7 @@ std::vector<Case> config_cases() {
   static pkv_prefix_config unknown = known;
   set_enum(unknown.eviction, 4);
   static pkv_prefix_config many_events = known, at_once = known, never = known;
-  many_events.kept_events = UINT32_MAX;
+  many_events.max_events = UINT32_MAX;
   at_once.doubling_depth = 1;
   never.doubling_depth = UINT32_MAX;
   add(CONFIG(c.prefix = &many_events), invalid);
@@ -360,9 +360,9 @@ std::vector<Case> state_cases() {
   add(CONFIG(of_states(g, UINT64_MAX)), overflow);
   add(CONFIG(of_states(g, uint64_t{1} << 60)), overflow);
   add(CONFIG(of_states(g, 8), g.checkpoint_tokens = 24), invalid);
-  add(CONFIG(of_states(g, 8), g.draft_tokens = UINT32_MAX), invalid);
+  add(CONFIG(of_states(g, 8), g.max_draft_tokens = UINT32_MAX), invalid);
   add(CONFIG(g.checkpoint_tokens = 16), invalid);
-  add(CONFIG(g.draft_tokens = 4), invalid);
+  add(CONFIG(g.max_draft_tokens = 4), invalid);
   return cases;
 }
 
@@ -400,7 +400,7 @@ std::vector<Case> opaque_cases() {
   add(CONFIG(move(c, g, 100), g.state_bytes = 10), fine);
   add(CONFIG(move(c, g, 100), g.state_bytes = 10, g.window = 16), invalid);
   add(CONFIG(move(c, g, 100), g.state_bytes = 10, g.checkpoint_tokens = 24), invalid);
-  add(CONFIG(move(c, g, 100), g.draft_tokens = 1), invalid);
+  add(CONFIG(move(c, g, 100), g.max_draft_tokens = 1), invalid);
   return cases;
 }
 

@@ -138,7 +138,7 @@ bool keeps_state(uint32_t layer) {
 }
 
 pkv_layer_group states_of_one_layer() {
-  return made<pkv_layer_group>({.layers = 1, .state_bytes = state_bytes, .draft_tokens = 3});
+  return made<pkv_layer_group>({.layers = 1, .state_bytes = state_bytes, .max_draft_tokens = 3});
 }
 
 // Describes each layer as a group of its own.
@@ -165,7 +165,7 @@ void move_elsewhere(pkv_cache_config& config) {
                                    .sinks = group.sinks,
                                    .state_bytes = group.state_bytes,
                                    .checkpoint_tokens = group.checkpoint_tokens,
-                                   .draft_tokens = group.draft_tokens,
+                                   .max_draft_tokens = group.max_draft_tokens,
                                    .block_bytes = 100});
   config.block_io = &forgetful_device;
   config.storage = PKV_STORAGE_NONE;
@@ -199,7 +199,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   ModelConfig config = make_config(64);
   config.storage = kind;
   config.threads = threads;
-  auto prefix = made<pkv_prefix_config>({.kept_events = 4});
+  auto prefix = made<pkv_prefix_config>({.max_events = 4});
   config.prefix = &prefix;
   const pkv_store table = stored ? keeping_store() : null_store();
   auto store = made<pkv_store_config>({.store = &table});

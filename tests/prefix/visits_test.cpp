@@ -45,7 +45,7 @@ class World {
     ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
     pkv_layer_group groups[] = {config.model, config.model};
     groups[1].window = 2 * block_size;
-    auto prefix = made<pkv_prefix_config>({.kept_events = 64});
+    auto prefix = made<pkv_prefix_config>({.max_events = 64});
     config.block_size = block_size;
     config.prefix = &prefix;
     if (kind != Groups::full) {

@@ -40,9 +40,9 @@ TEST(RedisConfig, BadValues) {
             PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.command_timeout_ms = 3'600'001; }),
             PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(open_with(server, [](auto& c) { c.pipeline_bytes = (64 << 10) - 1; }),
+  EXPECT_EQ(open_with(server, [](auto& c) { c.max_pipeline_bytes = (64 << 10) - 1; }),
             PKV_INVALID_ARGUMENT);
-  EXPECT_EQ(open_with(server, [](auto& c) { c.pipeline_bytes = (1 << 30) + 1; }),
+  EXPECT_EQ(open_with(server, [](auto& c) { c.max_pipeline_bytes = (1 << 30) + 1; }),
             PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.connect_later = 2; }), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(open_with(server, [](auto& c) { c.reserved = 1; }), PKV_INVALID_ARGUMENT);

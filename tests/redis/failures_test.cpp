@@ -114,7 +114,8 @@ TEST_F(RedisFailures, AStoppedServerCostsOneTimeOut) {
 
 TEST_F(RedisFailures, AServerWithoutMemoryStoresLess) {
   const Server server({"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"});
-  Store store(server.address(), [](pkv_redis_config& config) { config.pipeline_bytes = 1 << 20; });
+  Store store(server.address(),
+              [](pkv_redis_config& config) { config.max_pipeline_bytes = 1 << 20; });
   Batch in;
   for (uint64_t i = 0; i < 100; i++) in.add(i, 1 << 20);
   const int64_t stored = store.put(in);

@@ -135,7 +135,7 @@ TEST_F(RedisStore, PipelinesOfAnySize) {
   const Server server;
   for (const uint64_t max_bytes : {64u << 10, 1u << 20, 1u << 30}) {
     Store store(server.address(),
-                [&](pkv_redis_config& config) { config.pipeline_bytes = max_bytes; });
+                [&](pkv_redis_config& config) { config.max_pipeline_bytes = max_bytes; });
     Batch in, out;
     for (size_t i = 0; i < 40; i++) in.add(i, i % 5 * 100'000 + 1), out.room(i, 500'000);
     ASSERT_EQ(store.put(in), 40);

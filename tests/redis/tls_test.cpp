@@ -61,7 +61,7 @@ TEST_F(RedisTls, RoundTripsOfAnySize) {
   const std::string ca = certificates().certificate("ca");
   for (const uint64_t max_bytes : {64u << 10, 8u << 20, 1u << 30}) {
     Store store("rediss://" + server.tls_address(), [&](pkv_redis_config& config) {
-      config.pipeline_bytes = max_bytes;
+      config.max_pipeline_bytes = max_bytes;
       config.tls_ca_file = ca.c_str();
     });
     const std::vector<size_t> sizes = {1,     13,    4095,  4096,      4097,   16383,

@@ -27,7 +27,7 @@ class Store {
     const std::string path = directory / "items";
     config.path = path.c_str();
     config.durable = setting.durable;
-    config.capacity_bytes = setting.capacity;
+    config.max_bytes = setting.capacity;
     CHECK(pkv_store_open_directory(&config, &table_));
   }
   ~Store() { table_.close(table_.user); }

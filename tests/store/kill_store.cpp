@@ -46,8 +46,8 @@ std::vector<uint64_t> content_of(uint64_t key, uint64_t version) {
 class Store {
  public:
   Store(const std::string& path, uint64_t limit, bool durable) {
-    auto config = made<pkv_directory_config>(
-        {.durable = durable, .path = path.c_str(), .capacity_bytes = limit});
+    auto config =
+        made<pkv_directory_config>({.durable = durable, .path = path.c_str(), .max_bytes = limit});
     CHECK(pkv_store_open_directory(&config, &table_));
   }
   ~Store() { table_.close(table_.user); }

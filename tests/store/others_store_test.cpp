@@ -17,7 +17,7 @@ using store::Bytes;
 // ---- The store and its operations ---------------------------------------------------------------
 
 pkv_status try_open(const std::string& path, pkv_store* out, uint64_t capacity = 0) {
-  auto config = made<pkv_directory_config>({.path = path.c_str(), .capacity_bytes = capacity});
+  auto config = made<pkv_directory_config>({.path = path.c_str(), .max_bytes = capacity});
   return pkv_store_open_directory(&config, out);
 }
 

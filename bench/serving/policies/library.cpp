@@ -21,7 +21,7 @@ pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& p
     prefix.doubling_depth =
         static_cast<uint32_t>(attention_doubles_at * library_tokens(blocks) / blocks.tokens);
   if (blocks.quota > 0)
-    prefix.quota_blocks =
+    prefix.max_blocks_per_salt =
         std::max<uint64_t>(1, static_cast<uint64_t>(blocks.quota * static_cast<double>(capacity)));
   auto group = made<pkv_layer_group>();
   group.layers = group.query_heads = group.kv_heads = 1;

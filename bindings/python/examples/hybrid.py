@@ -146,7 +146,7 @@ class Engine:
                 layer_indices=numbers["delta"],
                 state_bytes=4 * HEADS * DIM * DIM,
                 checkpoint_tokens=4 * BLOCK,
-                draft_tokens=DRAFT,
+                max_draft_tokens=DRAFT,
             ),
         ]
         kept = pagedkv.StoreConfig(pagedkv.DirectoryStore(store))

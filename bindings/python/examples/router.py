@@ -62,7 +62,7 @@ def make_up(count: int) -> list[Request]:
 
 def work(pipe: Connection, blocks: int) -> None:
     """An engine without a model: it returns how many tokens of each prompt were cached."""
-    prefix = pagedkv.PrefixConfig(kept_events=1 << 16)
+    prefix = pagedkv.PrefixConfig(max_events=1 << 16)
     config = pagedkv.CacheConfig(
         layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=blocks, block_size=BLOCK,
         storage="none", prefix=prefix,

@@ -33,8 +33,8 @@ class PrefixConfig(Shown):
 
     eviction: Eviction | str = Eviction.LEARNED
     max_pinned_blocks: int = 0
-    quota_blocks: int = 0
-    kept_events: int = 0
+    max_blocks_per_salt: int = 0
+    max_events: int = 0
     doubling_depth: int = 0
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class LayerGroup(_Layers):
     layer_indices: Integers | None = None
     state_bytes: int = 0
     checkpoint_tokens: int = 0
-    draft_tokens: int = 0
+    max_draft_tokens: int = 0
     block_bytes: int = 0
     blocks: int = 0
 

@@ -3,7 +3,7 @@ KVEventBatch messages in msgpack over ZeroMQ, and a socket that replays lost one
 such as vLLM's production stack and Dynamo send a request to the engine that has most of its prefix.
 
     with EventPublisher(replay_endpoint="tcp://127.0.0.1:5558") as publisher:
-        told = publisher.follow(cache)  # a cache whose PrefixConfig has `kept_events`
+        told = publisher.follow(cache)  # a cache whose PrefixConfig has `max_events`
         ...
         told.add_text(prompt)  # when a request arrives, and again with its answer when it ends
         told.poll()  # after each step
@@ -96,7 +96,7 @@ class FollowedCache(Uncopied):
     @property
     def lost_events(self) -> int:
         """The number of events that the cache overwrote before they were read. If it grows, poll
-        more often, or give PrefixConfig more `kept_events`. Routers were corrected each time.
+        more often, or give PrefixConfig more `max_events`. Routers were corrected each time.
         """
         return self._lost_events
 
@@ -355,15 +355,15 @@ class EventPublisher(Closable):
 
     def follow(self, cache: CacheBase, rank: int = 0) -> FollowedCache:
         """Starts to publish the events of a cache, under its own data-parallel rank. Its
-        PrefixConfig needs `kept_events`: room for the events between two polls.
+        PrefixConfig needs `max_events`: room for the events between two polls.
         """
         self._sender.check_usable()
         rank = unsigned(rank, 31, "rank")
         if any(one._rank == rank and not one._closed for one in self._followed):
             raise misuse(f"rank: another cache is followed as rank {rank}")
-        if not cache.config.prefix or not cache.config.prefix.kept_events:
+        if not cache.config.prefix or not cache.config.prefix.max_events:
             raise MisuseError(
-                Status.UNSUPPORTED, "this cache keeps no events: PrefixConfig(kept_events=...)"
+                Status.UNSUPPORTED, "this cache keeps no events: PrefixConfig(max_events=...)"
             )
         followed = FollowedCache(cache, self._sender, rank, self._idle_blocks)
         self._followed = [one for one in self._followed if not one._closed] + [followed]

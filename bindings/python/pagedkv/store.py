@@ -28,7 +28,7 @@ class DirectoryStore(Shown):
     """
 
     path: str | os.PathLike[str]
-    capacity_bytes: int = 0
+    max_bytes: int = 0
     durable: bool = False
 
     def _open(self) -> _raw.Store:
@@ -62,7 +62,7 @@ class RedisStore(Shown):
     ttl_seconds: int = 0
     connect_timeout_ms: int = 0
     command_timeout_ms: int = 0
-    pipeline_bytes: int = 0
+    max_pipeline_bytes: int = 0
     connect_later: bool = False
     tls: bool = False
     tls_ca_file: str | os.PathLike[str] | None = None
@@ -94,7 +94,7 @@ class StoreConfig(Shown):
     fingerprint: bytes | None = None
     secret_key: bytes | None = dataclasses.field(default=None, repr=False)
     buffer_bytes: int = 0
-    queue_blocks: int = 0
+    max_queued_blocks: int = 0
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[_raw.StoreConfig]:

@@ -163,7 +163,7 @@ OF_CACHE = SIZES | {
     "store",
     "block_io",
 }
-OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "draft_tokens"}
+OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "max_draft_tokens"}
 OF_GROUPS |= {"block_bytes"}
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "skip_fsync"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}

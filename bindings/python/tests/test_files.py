@@ -110,7 +110,7 @@ def test_bad_files_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_pins_quotas_and_events() -> None:
-    config = pagedkv.PrefixConfig(max_pinned_blocks=4, kept_events=64)
+    config = pagedkv.PrefixConfig(max_pinned_blocks=4, max_events=64)
     tokens = list(range(40))
     with make(prefix=config) as cache:
         with cache.open_session() as session:

@@ -67,7 +67,7 @@ def rows(n: int, heads: int, value: float = 1.0) -> Any:
 
 
 def cache(**changed: Any) -> pagedkv.Cache:
-    fields = {"prefix": pagedkv.PrefixConfig(kept_events=16), "layers": 2}
+    fields = {"prefix": pagedkv.PrefixConfig(max_events=16), "layers": 2}
     return pagedkv.Cache(small(**fields | {"threads": 1} | changed))
 
 

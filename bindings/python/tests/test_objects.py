@@ -319,12 +319,12 @@ def test_configs_show_what_was_given() -> None:
     config = pagedkv.CacheConfig(
         groups=[pagedkv.LayerGroup(2, 4, 2, 32, dtype="f16")],
         blocks=8,
-        prefix=pagedkv.PrefixConfig(kept_events=3),
+        prefix=pagedkv.PrefixConfig(max_events=3),
         store=pagedkv.StoreConfig(pagedkv.DirectoryStore("/d"), secret_key=b"secret of 16 byte"),
     )
     expected = (
         "CacheConfig(groups=[LayerGroup(layers=2, query_heads=4, kv_heads=2, key_dim=32, "
-        "dtype=Dtype.F16)], blocks=8, prefix=PrefixConfig(kept_events=3), "
+        "dtype=Dtype.F16)], blocks=8, prefix=PrefixConfig(max_events=3), "
         "store=StoreConfig(store=DirectoryStore(path='/d')))"
     )
     assert repr(config) == expected

@@ -83,8 +83,8 @@ def test_refusals_are_sentences_of_the_plugin(port: int) -> None:
     ):
         with pytest.raises(pagedkv.SystemCallError, match=sentence):
             with_store(store)
-    with pytest.raises(pagedkv.MisuseError, match="pipeline_bytes"):
-        with_store(pagedkv.RedisStore(pipeline_bytes=1))
+    with pytest.raises(pagedkv.MisuseError, match="max_pipeline_bytes"):
+        with_store(pagedkv.RedisStore(max_pipeline_bytes=1))
     with pytest.raises(pagedkv.MisuseError, match="password: it contains a NUL"):
         with_store(pagedkv.RedisStore(password="a\0b"))
 

@@ -14,10 +14,10 @@ from pagedkv.generated.raw import NO_BLOCK
 BYTES = 24
 
 
-def make(draft_tokens: int = 0, **changed: object) -> pagedkv.Cache:
+def make(max_draft_tokens: int = 0, **changed: object) -> pagedkv.Cache:
     rows = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16)
     states = pagedkv.LayerGroup(
-        layers=1, state_bytes=BYTES, checkpoint_tokens=32, draft_tokens=draft_tokens
+        layers=1, state_bytes=BYTES, checkpoint_tokens=32, max_draft_tokens=max_draft_tokens
     )
     return pagedkv.Cache(pagedkv.CacheConfig(groups=[rows, states], blocks=32, **changed))  # type: ignore[arg-type]
 
@@ -62,7 +62,7 @@ def test_steps_checkpoints_and_trims() -> None:
 
 
 def test_drafts() -> None:
-    with make(draft_tokens=4) as cache, cache.open_session() as session:
+    with make(max_draft_tokens=4) as cache, cache.open_session() as session:
         step(cache, session, 10)
         step(cache, session, 4, [0, 1])
         assert (len(session), stands_at(session.read_state(1))) == (12, 12)

@@ -123,7 +123,7 @@ def test_changed_files_are_misses(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_directory_keeps_to_its_capacity(tmp_path: pathlib.Path) -> None:
-    with with_store(pagedkv.DirectoryStore(tmp_path, capacity_bytes=1)) as cache:
+    with with_store(pagedkv.DirectoryStore(tmp_path, max_bytes=1)) as cache:
         leave(cache)
         assert cache.store_stats().written_items == 2
         assert list(tmp_path.rglob("*.kv")) == []
@@ -196,11 +196,11 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
         ({"secret_key": b""}, "a key of 0 bytes"),
         ({"fingerprint": bytes(65)}, r"\(INVALID_ARGUMENT\)"),
         ({"wait_ms": 2**32}, "wait_ms: 4294967296 is not between"),
-        ({"queue_blocks": -1}, "queue_blocks: -1 is not between"),
+        ({"max_queued_blocks": -1}, "max_queued_blocks: -1 is not between"),
         ({"store": pagedkv.DirectoryStore(tmp_path / "file")}, r"\(IO\)"),
         ({"store": pagedkv.DirectoryStore(tmp_path / "gone/store")}, r"\(IO\)"),
         ({"store": pagedkv.DirectoryStore("a\0b")}, "there is a NUL"),
-        ({"store": pagedkv.DirectoryStore(tmp_path, capacity_bytes=-1)}, "capacity_bytes: -1"),
+        ({"store": pagedkv.DirectoryStore(tmp_path, max_bytes=-1)}, "max_bytes: -1"),
     ):
         with pytest.raises(pagedkv.PagedKVError, match=sentence):
             with_store(**{"store": store} | wrong)

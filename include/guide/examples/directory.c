@@ -6,7 +6,7 @@
 static pkv_cache create_with_directory(const char* path) {
   /* Beyond 100 MiB, files that were not used for longest are deleted. */
   const pkv_directory_config directory = {
-      .struct_size = sizeof directory, .path = path, .capacity_bytes = 100 << 20};
+      .struct_size = sizeof directory, .path = path, .max_bytes = 100 << 20};
   pkv_store store;
   check(pkv_store_open_directory(&directory, &store));
 

@@ -77,7 +77,7 @@ static size_t likely_cached(const uint64_t* known, size_t count, const char* ten
 /* [events end] */
 
 int main(void) {
-  const pkv_prefix_config prefix = {.struct_size = sizeof prefix, .kept_events = 1000};
+  const pkv_prefix_config prefix = {.struct_size = sizeof prefix, .max_events = 1000};
   pkv_cache_config config = toy_config();
   config.prefix = &prefix;
   pkv_cache cache;

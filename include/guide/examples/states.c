@@ -11,7 +11,7 @@ static pkv_cache create_recurrent(void) {
       .layers = 1,
       .state_bytes = LETTERS * sizeof(float), /* heads and dims stay 0 */
       .checkpoint_tokens = 2 * BLOCK,         /* a state is kept every 32 tokens */
-      .draft_tokens = 4,                      /* and after each token of a draft of 4 */
+      .max_draft_tokens = 4,                  /* and after each token of a draft of 4 */
   };
   const pkv_cache_config config = {
       .struct_size = sizeof config,

@@ -21,8 +21,8 @@ namespace {
 constexpr uint32_t max_blocks = 0x7FFFFFFF;
 constexpr uint32_t max_heads = 65536;
 constexpr uint32_t max_layers = 65536;
-constexpr uint32_t max_events = 1 << 24;
-constexpr uint32_t max_draft_tokens = 256;
+constexpr uint32_t most_events = 1 << 24;
+constexpr uint32_t most_draft_tokens = 256;
 constexpr uint64_t max_buffer_bytes = uint64_t{1} << 36;
 
 void check_dim(uint32_t dim, const char* name, unsigned group) {
@@ -36,17 +36,18 @@ void set_states(memory::Shape& shape, const pkv_layer_group& group, unsigned ind
                 uint32_t block_size) {
   shape.state_bytes = group.state_bytes;
   shape.checkpoint_tokens = group.checkpoint_tokens;
-  shape.draft_tokens = group.draft_tokens;
-  if (group.state_bytes == 0 && (group.checkpoint_tokens | group.draft_tokens) != 0)
+  shape.max_draft_tokens = group.max_draft_tokens;
+  if (group.state_bytes == 0 && (group.checkpoint_tokens | group.max_draft_tokens) != 0)
     fail(PKV_INVALID_ARGUMENT,
-         "group %u: checkpoint_tokens %u and draft_tokens %u are for groups with state_bytes only",
-         index, group.checkpoint_tokens, group.draft_tokens);
+         "group %u: checkpoint_tokens %u and max_draft_tokens %u are for groups with state_bytes "
+         "only",
+         index, group.checkpoint_tokens, group.max_draft_tokens);
   if (group.checkpoint_tokens % block_size != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, not a multiple of block_size %u",
          index, group.checkpoint_tokens, block_size);
-  if (group.draft_tokens > max_draft_tokens)
-    fail(PKV_INVALID_ARGUMENT, "group %u: draft_tokens is %u; it must be at most %u", index,
-         group.draft_tokens, max_draft_tokens);
+  if (group.max_draft_tokens > most_draft_tokens)
+    fail(PKV_INVALID_ARGUMENT, "group %u: max_draft_tokens is %u; it must be at most %u", index,
+         group.max_draft_tokens, most_draft_tokens);
 }
 
 void set_window(memory::Shape& shape, const pkv_layer_group& group, unsigned index) {
@@ -256,9 +257,9 @@ void check_store(const pkv_store_config& config) {
 
 void check_prefix(const pkv_prefix_config& prefix) {
   check_enum(prefix.eviction, PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, "eviction");
-  if (prefix.kept_events > max_events)
-    fail(PKV_INVALID_ARGUMENT, "kept_events is %u; it must be at most %u", prefix.kept_events,
-         max_events);
+  if (prefix.max_events > most_events)
+    fail(PKV_INVALID_ARGUMENT, "max_events is %u; it must be at most %u", prefix.max_events,
+         most_events);
 }
 
 }  // namespace

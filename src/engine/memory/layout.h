@@ -46,7 +46,7 @@ struct Shape {
   // The layers keep a state each instead of K and V; the fields above, but layers, are 0 then.
   uint64_t state_bytes;        // of one layer; 0: the layers keep K and V
   uint32_t checkpoint_tokens;  // a state is kept at each multiple of it; 0: no checkpoints
-  uint32_t draft_tokens;       // a step of at most this many tokens keeps the state after each
+  uint32_t max_draft_tokens;   // a step of at most this many tokens keeps the state after each
 
   // The bytes of a block of an opaque group; 0: it is not opaque. If it is,
   // its heads, dims and dtypes are 0.

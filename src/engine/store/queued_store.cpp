@@ -11,8 +11,8 @@ QueuedStore::QueuedStore(Cache& cache, const pkv_store_config& config)
     : format_(cache, config),
       store_(*config.store, cache.logger()),
       max_wait_(config.wait_ms),
-      queue_(config.queue_blocks != 0 ? config.queue_blocks
-                                      : memory::largest_pool(cache.groups()) / 4 + 1),
+      queue_(config.max_queued_blocks != 0 ? config.max_queued_blocks
+                                           : memory::largest_pool(cache.groups()) / 4 + 1),
       writer_(format_, store_, queue_),
       reader_(format_, store_) {}
 

@@ -56,7 +56,7 @@ __all__ = [
 
 Prompt: TypeAlias = str | Sequence[SupportsIndex] | Mapping[str, Any] | torch.Tensor
 
-_SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(kept_events=1 << 16), Sampling()
+_SHARED, _TOLD, _GREEDY = PrefixConfig(), PrefixConfig(max_events=1 << 16), Sampling()
 
 
 @dataclasses.dataclass
@@ -101,7 +101,7 @@ class Engine(Uncopied):
     used with another one.
 
     A `publisher` (pagedkv.events) publishes which prefixes are cached here, under `rank` if several
-    engines share it. If you also give a `prefix`, it needs `kept_events`. Close the publisher after
+    engines share it. If you also give a `prefix`, it needs `max_events`. Close the publisher after
     the engine.
     """
 

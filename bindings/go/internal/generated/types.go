@@ -112,15 +112,15 @@ type LayerGroup struct {
 	Rotation                              int32
 	KeyRotation, ValueRotation            *float32
 	StateBytes                            uint64
-	CheckpointTokens, DraftTokens         uint32
+	CheckpointTokens, MaxDraftTokens      uint32
 	BlockBytes, Blocks                    uint64
 }
 
 type PrefixConfig struct {
-	StructSize                   uint32
-	Eviction                     int32
-	MaxPinnedBlocks, QuotaBlocks uint64
-	KeptEvents, DoublingDepth    uint32
+	StructSize                        uint32
+	Eviction                          int32
+	MaxPinnedBlocks, MaxBlocksPerSalt uint64
+	MaxEvents, DoublingDepth          uint32
 }
 
 type CacheConfig struct {
@@ -324,12 +324,12 @@ type Store struct {
 }
 
 type StoreConfig struct {
-	StructSize, WaitMs                      uint32
-	Store                                   *Store
-	Fingerprint                             unsafe.Pointer
-	FingerprintSize                         uint64
-	SecretKey                               unsafe.Pointer
-	SecretKeySize, BufferBytes, QueueBlocks uint64
+	StructSize, WaitMs                          uint32
+	Store                                       *Store
+	Fingerprint                                 unsafe.Pointer
+	FingerprintSize                             uint64
+	SecretKey                                   unsafe.Pointer
+	SecretKeySize, BufferBytes, MaxQueuedBlocks uint64
 }
 
 type StoreStats struct {
@@ -341,13 +341,13 @@ type StoreStats struct {
 type DirectoryConfig struct {
 	StructSize, Durable uint32
 	Path                *byte
-	CapacityBytes       uint64
+	MaxBytes            uint64
 }
 
 type RedisConfig struct {
 	StructSize, TTLSeconds                                                   uint32
 	Servers, User, Password, KeyPrefix                                       *byte
-	PipelineBytes                                                            uint64
+	MaxPipelineBytes                                                         uint64
 	ConnectTimeoutMs, CommandTimeoutMs, ConnectLater, TLS                    uint32
 	TLSCAFile, TLSCADirectory, TLSCertificateFile, TLSKeyFile, TLSServerName *byte
 	TLSInsecureNoVerify, Reserved                                            uint32

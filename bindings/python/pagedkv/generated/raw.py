@@ -397,7 +397,7 @@ class HintReason(enum.IntEnum):
     """The rest is not cached."""
     LIMIT = 2
     """PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
-    DEMOTE: half of queue_blocks wait to be written.
+    DEMOTE: half of max_queued_blocks wait to be written.
     """
     QUOTA = 3
     """The quota of the salt; pins may take half of it."""
@@ -491,13 +491,13 @@ class LayerGroup(ctypes.Structure):
         ("query_heads", _u32), ("kv_heads", _u32), ("key_dim", _u32), ("value_dim", _u32),
         ("dtype", _int), ("value_dtype", _int), ("window", _u32), ("sinks", _u32), ("latent", _u32),
         ("rotation", _int), ("key_rotation", _p), ("value_rotation", _p), ("state_bytes", _u64),
-        ("checkpoint_tokens", _u32), ("draft_tokens", _u32), ("block_bytes", _u64),
+        ("checkpoint_tokens", _u32), ("max_draft_tokens", _u32), ("block_bytes", _u64),
         ("blocks", _u64)]
 
 
 class PrefixConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("eviction", _int), ("max_pinned_blocks", _u64),
-        ("quota_blocks", _u64), ("kept_events", _u32), ("doubling_depth", _u32)]
+        ("max_blocks_per_salt", _u64), ("max_events", _u32), ("doubling_depth", _u32)]
 
 
 class CacheConfig(ctypes.Structure):
@@ -642,7 +642,7 @@ class Store(ctypes.Structure):
 class StoreConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("wait_ms", _u32), ("store", _p), ("fingerprint", _p),
         ("fingerprint_size", _u64), ("secret_key", _p), ("secret_key_size", _u64),
-        ("buffer_bytes", _u64), ("queue_blocks", _u64)]
+        ("buffer_bytes", _u64), ("max_queued_blocks", _u64)]
 
 
 class StoreStats(ctypes.Structure):
@@ -653,12 +653,12 @@ class StoreStats(ctypes.Structure):
 
 
 class DirectoryConfig(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("durable", _u32), ("path", _p), ("capacity_bytes", _u64)]
+    _fields_ = [("struct_size", _u32), ("durable", _u32), ("path", _p), ("max_bytes", _u64)]
 
 
 class RedisConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("ttl_seconds", _u32), ("servers", _text), ("user", _text),
-        ("password", _text), ("key_prefix", _text), ("pipeline_bytes", _u64),
+        ("password", _text), ("key_prefix", _text), ("max_pipeline_bytes", _u64),
         ("connect_timeout_ms", _u32), ("command_timeout_ms", _u32), ("connect_later", _u32),
         ("tls", _u32), ("tls_ca_file", _text), ("tls_ca_directory", _text),
         ("tls_certificate_file", _text), ("tls_key_file", _text), ("tls_server_name", _text),

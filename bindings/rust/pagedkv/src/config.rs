@@ -81,7 +81,7 @@ impl LayerGroup {
         /// With states: a step of at most this many new tokens of a session keeps the state after
         /// each of them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end
         /// at any; up to 256. Default: none.
-        c draft_tokens(tokens: u32) = tokens;
+        c max_draft_tokens(tokens: u32) = tokens;
         /// How rows of K and V are rotated before they are stored.
         c rotation(rotation: Rotation) = rotation;
         /// With `Rotation::MATRIX`: the orthogonal matrix of K, `[key_dim][key_dim]`. Without, K is
@@ -152,10 +152,10 @@ impl PrefixConfig {
         c max_pinned_blocks(blocks: u64) = blocks;
         /// At most this many are cached of one salt, unless
         /// [`Prefix::set_quota`](crate::Prefix::set_quota) sets another limit. Default: no limit.
-        c quota_blocks(blocks: u64) = blocks;
+        c max_blocks_per_salt(blocks: u64) = blocks;
         /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events).
         /// Default: none.
-        c kept_events(events: u32) = events;
+        c max_events(events: u32) = events;
         /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
         /// text: blocks are weighed by the time that they save. Default: all weigh the same.
         c doubling_depth(tokens: u32) = tokens;

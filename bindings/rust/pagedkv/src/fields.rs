@@ -49,7 +49,7 @@ fn group() -> LayerGroup {
 }
 
 fn group_of_states() -> LayerGroup {
-    LayerGroup::states(2, 3).layer_indices([3, 2]).checkpoint_tokens(4).draft_tokens(5)
+    LayerGroup::states(2, 3).layer_indices([3, 2]).checkpoint_tokens(4).max_draft_tokens(5)
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn check_group(raw: &sys::pkv_layer_group) {
         "layers: 2, layer_indices: 0x_, query_heads: 3, kv_heads: 4, key_dim: 5, value_dim: 6, \
          dtype: INT8, value_dtype: INT4, window: 7, sinks: 8, latent: 1, rotation: MATRIX, \
          key_rotation: 0x_, value_rotation: 0x_, state_bytes: 0, checkpoint_tokens: 0, \
-         draft_tokens: 0, block_bytes: 0, blocks: 9",
+         max_draft_tokens: 0, block_bytes: 0, blocks: 9",
     );
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [1, 0]);
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.key_rotation, 25) }, [10.0; 25]);
@@ -74,7 +74,7 @@ fn check_group(raw: &sys::pkv_layer_group) {
 fn check_group_of_states(raw: &sys::pkv_layer_group) {
     assert_eq!((raw.layers, raw.query_heads, raw.kv_heads, raw.key_dim), (2, 0, 0, 0));
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [3, 2]);
-    assert_eq!((raw.state_bytes, raw.checkpoint_tokens, raw.draft_tokens), (3, 4, 5));
+    assert_eq!((raw.state_bytes, raw.checkpoint_tokens, raw.max_draft_tokens), (3, 4, 5));
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn of_a_cache() {
     let prefix = PrefixConfig::new()
         .eviction(Eviction::LRU)
         .max_pinned_blocks(3)
-        .quota_blocks(4)
-        .kept_events(5)
+        .max_blocks_per_salt(4)
+        .max_events(5)
         .doubling_depth(6);
     let config = CacheConfig::with_groups([group(), group(), group_of_states()])
         .storage(Storage::NONE)
@@ -122,7 +122,7 @@ fn of_a_cache() {
         check_group_of_states(&groups[2]);
         check(
             unsafe { &*raw.prefix },
-            "eviction: LRU, max_pinned_blocks: 3, quota_blocks: 4, kept_events: 5, \
+            "eviction: LRU, max_pinned_blocks: 3, max_blocks_per_salt: 4, max_events: 5, \
              doubling_depth: 6",
         );
         let (allocator, logger, runner) = unsafe { (*raw.allocator, *raw.logger, *raw.runner) };
@@ -172,18 +172,17 @@ fn of_a_file() {
 
 #[test]
 fn of_a_store() {
-    let config = StoreConfig::directory("/a/path")
-        .durable()
-        .capacity_bytes(3)
-        .wait(Duration::from_millis(4));
-    let config = config.fingerprint(*b"a\0b").secret_key([7; 20]).buffer_bytes(5).queue_blocks(6);
+    let config =
+        StoreConfig::directory("/a/path").durable().max_bytes(3).wait(Duration::from_millis(4));
+    let config =
+        config.fingerprint(*b"a\0b").secret_key([7; 20]).buffer_bytes(5).max_queued_blocks(6);
     let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
     let raw = config.raw(place);
     check(
         &raw,
         "wait_ms: 4, store: 0x_, fingerprint: 0x_, fingerprint_size: 3, \
          secret_key: 0x_, secret_key_size: 20, \
-         buffer_bytes: 5, queue_blocks: 6",
+         buffer_bytes: 5, max_queued_blocks: 6",
     );
     assert_eq!(raw.store, place);
     assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
@@ -191,7 +190,7 @@ fn of_a_store() {
 
     let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
     let raw = config.raw_directory(wanted);
-    check(&raw, "durable: 1, path: 0x_, capacity_bytes: 3");
+    check(&raw, "durable: 1, path: 0x_, max_bytes: 3");
     assert_eq!(unsafe { CStr::from_ptr(raw.path) }, wanted);
 }
 

@@ -39,7 +39,7 @@ impl<'a> From<&'a str> for Salt<'a> {
 /// How much of one salt may stay cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// The limit of [`PrefixConfig::quota_blocks`](crate::PrefixConfig::quota_blocks).
+    /// [`PrefixConfig::max_blocks_per_salt`](crate::PrefixConfig::max_blocks_per_salt).
     OfConfig,
     /// No limit.
     Unlimited,

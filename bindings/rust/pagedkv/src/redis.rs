@@ -32,7 +32,7 @@ pub struct RedisConfig {
     ttl: Duration,
     connect_timeout: Duration,
     command_timeout: Duration,
-    pipeline_bytes: u64,
+    max_pipeline_bytes: u64,
     connect_later: bool,
     tls: Option<TlsConfig>,
 }
@@ -114,7 +114,7 @@ impl RedisConfig {
             ttl: Duration::ZERO,
             connect_timeout: Duration::ZERO,
             command_timeout: Duration::ZERO,
-            pipeline_bytes: 0,
+            max_pipeline_bytes: 0,
             connect_later: false,
             tls: None,
         }
@@ -134,7 +134,7 @@ impl RedisConfig {
         /// Time for all answers to one pipeline of commands. Default: 1 s.
         command_timeout(time: Duration) = time;
         /// Bytes of keys and values in one pipeline. Default: 8 MiB.
-        pipeline_bytes(bytes: u64) = bytes;
+        max_pipeline_bytes(bytes: u64) = bytes;
         /// No error if no server answers now: later calls connect.
         connect_later() = true;
         /// Uses TLS, even if `servers` is not a `rediss://` URL.
@@ -170,7 +170,7 @@ impl RedisConfig {
             user: pointer(&user),
             password: pointer(&password),
             key_prefix: pointer(&key_prefix),
-            pipeline_bytes: self.pipeline_bytes,
+            max_pipeline_bytes: self.max_pipeline_bytes,
             connect_timeout_ms: milliseconds(self.connect_timeout),
             command_timeout_ms: milliseconds(self.command_timeout),
             connect_later: self.connect_later.into(),
@@ -209,7 +209,7 @@ mod tests {
         let config = config
             .connect_timeout(Duration::from_millis(4))
             .command_timeout(Duration::from_millis(5));
-        let config = config.pipeline_bytes(6).connect_later();
+        let config = config.max_pipeline_bytes(6).connect_later();
         let tls = TlsConfig::new()
             .ca_file("ca")
             .ca_directory("cas")
@@ -227,7 +227,7 @@ mod tests {
                 user,
                 password,
                 key_prefix,
-                pipeline_bytes,
+                max_pipeline_bytes,
                 connect_later,
                 tls,
                 tls_ca_file,
@@ -248,7 +248,7 @@ mod tests {
                     connect_timeout_ms,
                     command_timeout_ms,
                     ttl_seconds,
-                    pipeline_bytes,
+                    max_pipeline_bytes,
                     connect_later
                 ),
                 (4, 5, 3, 6, 1)

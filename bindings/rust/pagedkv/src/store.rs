@@ -47,12 +47,12 @@ use std::time::Duration;
 pub struct StoreConfig {
     place: Place,
     durable: bool,
-    capacity_bytes: u64,
+    max_bytes: u64,
     wait: Duration,
     fingerprint: Vec<u8>,
     secret_key: Option<Secret<Vec<u8>>>,
     buffer_bytes: u64,
-    queue_blocks: u64,
+    max_queued_blocks: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -78,12 +78,12 @@ impl StoreConfig {
         Self {
             place,
             durable: false,
-            capacity_bytes: 0,
+            max_bytes: 0,
             wait: Duration::ZERO,
             fingerprint: Vec::new(),
             secret_key: None,
             buffer_bytes: 0,
-            queue_blocks: 0,
+            max_queued_blocks: 0,
         }
     }
 
@@ -93,7 +93,7 @@ impl StoreConfig {
         durable() = true;
         /// For a directory: the limit of the total size; the least recently used files are deleted.
         /// Default: no limit.
-        capacity_bytes(bytes: u64) = bytes;
+        max_bytes(bytes: u64) = bytes;
         /// How long [`Session::match_prefix`](crate::Session::match_prefix) and
         /// [`Session::resume`](crate::Session::resume) wait for blocks from the store. Default:
         /// they do not wait.
@@ -106,7 +106,7 @@ impl StoreConfig {
         buffer_bytes(bytes: u64) = bytes;
         /// The most block positions that wait to be written; further ones are not written. Default:
         /// a quarter of the blocks.
-        queue_blocks(blocks: u64) = blocks;
+        max_queued_blocks(blocks: u64) = blocks;
     }
 
     /// The config of C; it points to `store` and to this one.
@@ -123,7 +123,7 @@ impl StoreConfig {
             secret_key,
             secret_key_size,
             buffer_bytes: self.buffer_bytes,
-            queue_blocks: self.queue_blocks,
+            max_queued_blocks: self.max_queued_blocks,
             ..Default::default()
         }
     }
@@ -133,7 +133,7 @@ impl StoreConfig {
         sys::pkv_directory_config {
             durable: self.durable.into(),
             path: path.as_ptr(),
-            capacity_bytes: self.capacity_bytes,
+            max_bytes: self.max_bytes,
             ..Default::default()
         }
     }

@@ -457,7 +457,8 @@ fn hints_are_taken_within_a_batch() {
 #[test]
 fn the_prefix_index_tells_what_it_does() {
     let cache = Cache::new(
-        &config().prefix(PrefixConfig::new().kept_events(16).quota_blocks(2).max_pinned_blocks(1)),
+        &config()
+            .prefix(PrefixConfig::new().max_events(16).max_blocks_per_salt(2).max_pinned_blocks(1)),
     )
     .unwrap();
     let (prefix, text) = (cache.prefix(), [7; 40]);

@@ -101,7 +101,7 @@ fn a_text_comes_back_from_a_server() {
         .password("secret")
         .connect_timeout(LONG)
         .command_timeout(LONG);
-    let other = other.pipeline_bytes(1 << 20).connect_later();
+    let other = other.max_pipeline_bytes(1 << 20).connect_later();
     assert!(!format!("{other:?}").contains("secret"));
     for (prefix, expected) in [("pagedkv:", 32), ("other:", 0)] {
         let second = with(other.clone().key_prefix(prefix)).unwrap();
@@ -131,7 +131,7 @@ fn what_cannot_be_is_a_sentence_of_the_plugin() {
         tls().ca_file("a").insecure_no_verify(),
     ];
     let others =
-        [RedisConfig::new("a\0b"), addressed().pipeline_bytes(1), addressed().user("nobody")];
+        [RedisConfig::new("a\0b"), addressed().max_pipeline_bytes(1), addressed().user("nobody")];
     for bad in of_tls.map(|tls| addressed().tls(tls)).into_iter().chain(others) {
         let refused = with(bad).unwrap_err();
         assert_eq!(refused.status(), Status::INVALID_ARGUMENT, "{refused}");

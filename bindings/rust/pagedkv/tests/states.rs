@@ -11,7 +11,7 @@ type State = [u8; BYTES];
 /// Checkpoints are 32 tokens apart, and drafts have up to 4 tokens.
 fn config() -> CacheConfig {
     let rows = LayerGroup::new(1, 1, 1, 16);
-    let states = LayerGroup::states(2, BYTES as u64).checkpoint_tokens(32).draft_tokens(4);
+    let states = LayerGroup::states(2, BYTES as u64).checkpoint_tokens(32).max_draft_tokens(4);
     CacheConfig::with_groups([rows, states]).blocks(64).threads(1)
 }
 
@@ -165,6 +165,6 @@ fn wrong_calls_are_refused() {
     assert_eq!(refused(states.clone()), None);
     assert_eq!(refused(states.clone().window(4)), Some(Status::INVALID_ARGUMENT));
     assert_eq!(refused(states.clone().checkpoint_tokens(24)), Some(Status::INVALID_ARGUMENT));
-    assert_eq!(refused(states.draft_tokens(257)), Some(Status::INVALID_ARGUMENT));
+    assert_eq!(refused(states.max_draft_tokens(257)), Some(Status::INVALID_ARGUMENT));
     assert_eq!(refused(LayerGroup::states(1, u64::MAX)), Some(Status::OVERFLOW));
 }

@@ -22,9 +22,9 @@ layout! {
     pkv_layer_group 104 8: struct_size 0, layers 4, layer_indices 8, query_heads 16, kv_heads 20,
         key_dim 24, value_dim 28, dtype 32, value_dtype 36, window 40, sinks 44, latent 48,
         rotation 52, key_rotation 56, value_rotation 64, state_bytes 72, checkpoint_tokens 80,
-        draft_tokens 84, block_bytes 88, blocks 96;
-    pkv_prefix_config 32 8: struct_size 0, eviction 4, max_pinned_blocks 8, quota_blocks 16,
-        kept_events 24, doubling_depth 28;
+        max_draft_tokens 84, block_bytes 88, blocks 96;
+    pkv_prefix_config 32 8: struct_size 0, eviction 4, max_pinned_blocks 8, max_blocks_per_salt 16,
+        max_events 24, doubling_depth 28;
     pkv_cache_config 128 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
         block_size 24, groups_share_memory 28, blocks 32, memory_bytes 40, watermark_blocks 48,
         huge_pages 52, prefault 56, reserved 60, memory_directory 64, threads 72, isa 76, prefix 80,
@@ -77,16 +77,16 @@ layout! {
     pkv_store 64 8: struct_size 0, reserved 4, user 8, put 16, get 24, probe 32, drop 40, close 48,
         last_error 56;
     pkv_store_config 64 8: struct_size 0, wait_ms 4, store 8, fingerprint 16, fingerprint_size 24,
-        secret_key 32, secret_key_size 40, buffer_bytes 48, queue_blocks 56;
+        secret_key 32, secret_key_size 40, buffer_bytes 48, max_queued_blocks 56;
     pkv_store_stats 88 8: struct_size 0, down 4, queued_blocks 8, unwritten_blocks 16,
         written_items 24, written_bytes 32, known_items 40, asked_items 48, read_items 56,
         read_bytes 64, corrupt_items 72, failures 80;
-    pkv_directory_config 24 8: struct_size 0, durable 4, path 8, capacity_bytes 16;
+    pkv_directory_config 24 8: struct_size 0, durable 4, path 8, max_bytes 16;
 }
 #[cfg(feature = "redis")]
 layout! {
     pkv_redis_config 112 8: struct_size 0, ttl_seconds 4, servers 8, user 16, password 24,
-        key_prefix 32, pipeline_bytes 40, connect_timeout_ms 48, command_timeout_ms 52,
+        key_prefix 32, max_pipeline_bytes 40, connect_timeout_ms 48, command_timeout_ms 52,
         connect_later 56, tls 60, tls_ca_file 64, tls_ca_directory 72, tls_certificate_file 80,
         tls_key_file 88, tls_server_name 96, tls_insecure_no_verify 104, reserved 108;
 }

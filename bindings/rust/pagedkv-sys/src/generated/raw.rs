@@ -391,7 +391,7 @@ c_enum! {
         /// The rest is not cached.
         NOT_CACHED = 1,
         /// PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE
-        /// and DEMOTE: half of queue_blocks wait to be written.
+        /// and DEMOTE: half of max_queued_blocks wait to be written.
         LIMIT = 2,
         /// The quota of the salt; pins may take half of it.
         QUOTA = 3,
@@ -573,15 +573,15 @@ c_struct! {
         struct_size: u32, layers: u32, layer_indices: *const u32, query_heads: u32, kv_heads: u32,
         key_dim: u32, value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, window: u32,
         sinks: u32, latent: u32, rotation: pkv_rotation, key_rotation: *const f32,
-        value_rotation: *const f32, state_bytes: u64, checkpoint_tokens: u32, draft_tokens: u32,
+        value_rotation: *const f32, state_bytes: u64, checkpoint_tokens: u32, max_draft_tokens: u32,
         block_bytes: u64, blocks: u64,
     }
 }
 
 c_struct! {
     pkv_prefix_config {
-        struct_size: u32, eviction: pkv_eviction, max_pinned_blocks: u64, quota_blocks: u64,
-        kept_events: u32, doubling_depth: u32,
+        struct_size: u32, eviction: pkv_eviction, max_pinned_blocks: u64, max_blocks_per_salt: u64,
+        max_events: u32, doubling_depth: u32,
     }
 }
 
@@ -927,7 +927,7 @@ c_struct! {
     pkv_store_config {
         struct_size: u32, wait_ms: u32, store: *const pkv_store, fingerprint: *const c_void,
         fingerprint_size: u64, secret_key: *const c_void, secret_key_size: u64, buffer_bytes: u64,
-        queue_blocks: u64,
+        max_queued_blocks: u64,
     }
 }
 
@@ -964,7 +964,7 @@ c_struct! {
 
 c_struct! {
     pkv_directory_config {
-        struct_size: u32, durable: u32, path: *const c_char, capacity_bytes: u64,
+        struct_size: u32, durable: u32, path: *const c_char, max_bytes: u64,
     }
 }
 
@@ -972,7 +972,7 @@ c_struct! {
 c_struct! {
     pkv_redis_config {
         struct_size: u32, ttl_seconds: u32, servers: *const c_char, user: *const c_char,
-        password: *const c_char, key_prefix: *const c_char, pipeline_bytes: u64,
+        password: *const c_char, key_prefix: *const c_char, max_pipeline_bytes: u64,
         connect_timeout_ms: u32, command_timeout_ms: u32, connect_later: u32, tls: u32,
         tls_ca_file: *const c_char, tls_ca_directory: *const c_char,
         tls_certificate_file: *const c_char, tls_key_file: *const c_char,

@@ -95,7 +95,7 @@ fn prefix_config(fields: &Value) -> PrefixConfig {
         |config, (name, value)| match name.as_str() {
             "eviction" => config.eviction(named(value, Eviction)),
             "max_pinned_blocks" => config.max_pinned_blocks(number(value)),
-            "quota_blocks" => config.quota_blocks(number(value)),
+            "max_blocks_per_salt" => config.max_blocks_per_salt(number(value)),
             _ => panic!("{name} of a prefix config"),
         },
     )
