@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "api/boundary.h"
-#include "base/enum_names.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "engine/cache/cache.h"
 #include "engine/step/victims.h"
@@ -248,8 +248,7 @@ pkv_status pkv_batch_get_kv_indices(pkv_batch handle, uint32_t group, pkv_index_
     check_pointer(indptr, "indptr");
     check_list(indices, capacity, "indices");
     check_pointer(count, "count");
-    constexpr EnumNames units(PKV_INDEX_BLOCKS, "BLOCKS", "SLOTS");
-    units.check(unit, "KV indices", "unit");
+    check_enum(unit, "unit");
     const size_t needed =
         batch->kv_indices(group, unit, indptr, std::span(indices, capacity), last_block_length);
     check_capacity(capacity, needed, count, "KV indices");

@@ -7,6 +7,7 @@
 
 #include "api/boundary.h"
 #include "api/stats.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "engine/cache/metrics.h"
 #include "engine/session/content.h"
@@ -141,8 +142,7 @@ pkv_status pkv_cache_get_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* 
 pkv_status pkv_isa_supported(pkv_isa isa, uint32_t* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    if (isa < PKV_ISA_AUTO || isa > kernels::last_isa)
-      fail(PKV_INVALID_ARGUMENT, "unknown instruction set %d", static_cast<int>(isa));
+    check_enum(isa, "isa");
     *out = kernels::isa_supported(isa) ? 1 : 0;
   });
 }

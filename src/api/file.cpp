@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "api/boundary.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "engine/cache/identity.h"
 

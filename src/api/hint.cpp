@@ -4,6 +4,7 @@
 #include <pagedkv/hint.h>
 
 #include "api/boundary.h"
+#include "base/enums.h"
 #include "base/status.h"
 
 namespace pkv::api {
@@ -11,11 +12,8 @@ namespace {
 
 Hint read_hint(const pkv_hint* from) {
   const pkv_hint known = read_struct(from, "hint");
-  if (known.action < PKV_HINT_RETAIN || known.action > PKV_HINT_DROP)
-    fail(PKV_INVALID_ARGUMENT, "action is %d; it must be 1 to 8", static_cast<int>(known.action));
-  if (known.retention < PKV_RETENTION_LOW || known.retention > PKV_RETENTION_HIGH)
-    fail(PKV_INVALID_ARGUMENT, "retention is %d; it must be -1 to 1",
-         static_cast<int>(known.retention));
+  check_enum(known.action, "action");
+  check_enum(known.retention, "retention");
   if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
   if (known.end != 0 && known.first > known.end)
     fail(PKV_INVALID_ARGUMENT, "the range begins at token %llu, after its end at %llu",

@@ -4,6 +4,7 @@
 #include <pagedkv/session.h>
 
 #include "api/boundary.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "engine/session/read.h"
 
@@ -12,9 +13,7 @@ namespace {
 
 // The hold that lets a session match and publish prefixes; empty for a session that does neither.
 prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
-  if (config.prefix_use < PKV_PREFIX_SHARE || config.prefix_use > PKV_PREFIX_OFF)
-    fail(PKV_INVALID_ARGUMENT, "prefix_use is %d; it must be 0 to 2",
-         static_cast<int>(config.prefix_use));
+  check_enum(config.prefix_use, "prefix_use");
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
   if (cache.prefix() == nullptr || config.prefix_use == PKV_PREFIX_OFF) return {};

@@ -2,6 +2,7 @@
 #include <pagedkv/store.h>
 
 #include "api/boundary.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "engine/cache/config.h"
 #include "engine/session/session.h"

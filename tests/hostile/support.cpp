@@ -27,10 +27,13 @@ std::string format(const char* text, ...) {
 bool sentence_tells(const std::string& sentence) {
   if (sentence.find(' ') == std::string::npos) return false;
   if (sentence.find_first_of("0123456789") != std::string::npos) return true;
-  // Sentences without a number name the argument, the handle or what refused.
-  for (const char* name :
-       {"NULL", "hook", "allocator", "logger", "runner", "accepted", "storage", "session", "batch",
-        "cache", "scale", "blocks", "kv", "state", "block_io", "kind"})
+  // Sentences without a number have the name of a value, such as NONE, or of the argument, the
+  // handle or what refused.
+  size_t capitals = 0;
+  for (const char c : sentence)
+    if (capitals = c >= 'A' && c <= 'Z' ? capitals + 1 : 0; capitals == 3) return true;
+  for (const char* name : {"hook", "allocator", "logger", "clock", "runner", "accepted", "storage",
+                           "session", "batch", "cache", "scale", "block", "kv", "state"})
     if (sentence.find(name) != std::string::npos) return true;
   return false;
 }

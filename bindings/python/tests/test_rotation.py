@@ -68,7 +68,7 @@ def test_what_is_refused() -> None:
         ({"rotation": "matrix"}, "there is no matrix"),
         ({"rotation": "none", "value_rotation": np.eye(VALUE_DIM)}, "there is a matrix"),
         ({"rotation": "upside_down"}, "none of none, hadamard, matrix"),
-        ({"rotation": 7}, "rotation is 7"),
+        ({"rotation": 7}, "rotation 7 is none of NONE, HADAMARD, MATRIX"),
     ):
         with pytest.raises(pagedkv.MisuseError, match=message):
             pagedkv.CacheConfig(layers=1, **SHAPE, blocks=8, **wrong).plan()

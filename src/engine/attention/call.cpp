@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
-#include "base/enum_names.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "base/structs.h"
 
@@ -13,22 +13,20 @@ namespace pkv::attention {
 
 namespace {
 
-constexpr EnumNames mask_kinds(PKV_MASK_BITS, "BITS", "PARENTS", "BYTES");
-
 // Reads a mask into the fields of its kind. The fields of other kinds must be 0.
 void read_mask(const pkv_mask& given, AttendParams& result) {
   const pkv_mask mask = read_struct(&given, "mask");
-  mask_kinds.check(mask.kind, "mask", "kind");
   if (mask.data == nullptr) fail(PKV_INVALID_ARGUMENT, "mask: data is NULL");
+  check_enum(mask.kind, "kind", "mask");
   if (mask.kind != PKV_MASK_BYTES &&
       (mask.columns != 0 || mask.batch_stride != 0 || mask.first_positions != nullptr))
     fail(PKV_INVALID_ARGUMENT,
          "mask: columns (%llu), batch_stride (%lld) and first_positions are for kind BYTES; the "
          "kind is %s",
-         llu(mask.columns), (long long)mask.batch_stride, mask_kinds.of(mask.kind));
+         llu(mask.columns), (long long)mask.batch_stride, enum_name(mask.kind));
   if (mask.kind != PKV_MASK_BITS && mask.positions != nullptr)
     fail(PKV_INVALID_ARGUMENT, "mask: positions are for kind BITS; the kind is %s",
-         mask_kinds.of(mask.kind));
+         enum_name(mask.kind));
   switch (mask.kind) {
     case PKV_MASK_BITS:
       if (mask.row_stride < 0)

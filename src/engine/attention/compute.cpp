@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 
+#include "base/enums.h"
 #include "base/hooks.h"
 #include "base/status.h"
 
@@ -15,12 +16,10 @@ const pkv_compute_config& checked(const pkv_compute_config& config) {
   check_allocator(config.allocator);
   check_runner(config.runner, config.threads);
   check_threads(config.threads);
-  if (config.isa < PKV_ISA_AUTO || config.isa > kernels::last_isa)
-    fail(PKV_INVALID_ARGUMENT, "isa is %d; it must be 0 to %d", static_cast<int>(config.isa),
-         static_cast<int>(kernels::last_isa));
+  check_enum(config.isa, "isa");
   if (!kernels::isa_supported(config.isa))
-    fail(PKV_UNSUPPORTED, "isa %d, %s, is not in this build, or this CPU lacks it",
-         static_cast<int>(config.isa), kernels::isa_name(config.isa));
+    fail(PKV_UNSUPPORTED, "isa %s is not in this build, or this CPU lacks it",
+         enum_name(config.isa));
   if (config.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "config: reserved is %u, not 0", config.reserved);
   return config;

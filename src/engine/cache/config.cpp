@@ -3,9 +3,9 @@
 #include "engine/cache/config.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/checked.h"
+#include "base/enums.h"
 #include "base/hooks.h"
 #include "base/status.h"
 #include "base/structs.h"
@@ -104,14 +104,15 @@ memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, ui
   return shape;
 }
 
+std::string name_of(unsigned group) { return "group " + std::to_string(group); }
+
 memory::Rotations read_rotation(const pkv_layer_group& group, const memory::Shape& shape,
                                 unsigned index) {
-  char name[24];
-  std::snprintf(name, sizeof name, "group %u", index);
+  const std::string name = name_of(index);
   memory::check_rotation(group.rotation, group.key_rotation, group.value_rotation, shape.key_dim,
-                         shape.value_dim, shape.latent, name);
+                         shape.value_dim, shape.latent, name.c_str());
   return memory::copy_rotation(group.rotation, group.key_rotation, group.value_rotation,
-                               shape.key_dim, shape.value_dim, name);
+                               shape.key_dim, shape.value_dim, name.c_str());
 }
 
 // Checks one group and fills in defaults. `index` is for the sentences.
@@ -134,17 +135,17 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t
          shape.query_heads, shape.kv_heads);
   check_dim(shape.key_dim, "key_dim", index);
   check_dim(shape.value_dim, "value_dim", index);
-  for (const pkv_dtype dtype : {shape.dtype, shape.value_dtype})
-    if (!kernels::dtype_stored(dtype))
-      fail(PKV_INVALID_ARGUMENT, "group %u: unknown dtype %d", index, static_cast<int>(dtype));
+  check_enum(shape.dtype, "dtype", name_of(index).c_str());
+  check_enum(shape.value_dtype, "value_dtype", name_of(index).c_str());
   set_window(shape, group, index);
   if (group.latent > 1)
     fail(PKV_INVALID_ARGUMENT, "group %u: latent is %u; it must be 0 or 1", index, group.latent);
   if (shape.latent && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
     fail(PKV_INVALID_ARGUMENT,
-         "group %u: latent values are the first of %u dims of K and have their type; value_dim is "
-         "%u, value_dtype %d",
-         index, shape.key_dim, shape.value_dim, static_cast<int>(shape.value_dtype));
+         "group %u: latent values are the first of %u dims of K and have their type, %s; value_dim "
+         "is %u, value_dtype %s",
+         index, shape.key_dim, enum_name(shape.dtype), shape.value_dim,
+         enum_name(shape.value_dtype));
   shape.rotations = read_rotation(group, shape, index);
   return shape;
 }
@@ -199,13 +200,6 @@ uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_lay
   return (config.memory_bytes - spent) / per_block;
 }
 
-template <class Enum>
-void check_enum(Enum value, int first, int last, const char* name) {
-  if (static_cast<int>(value) < first || static_cast<int>(value) > last)
-    fail(PKV_INVALID_ARGUMENT, "%s is %d; it must be %d to %d", name, static_cast<int>(value),
-         first, last);
-}
-
 void check_hooks(const pkv_cache_config& config) {
   check_allocator(config.allocator);
   if (config.logger != nullptr && config.logger->log == nullptr)
@@ -256,7 +250,9 @@ void check_store(const pkv_store_config& config) {
 }
 
 void check_prefix(const pkv_prefix_config& prefix) {
-  check_enum(prefix.eviction, PKV_EVICTION_LEARNED, PKV_EVICTION_LRU, "eviction");
+  check_enum(prefix.eviction, "eviction");
+  if (prefix.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "prefix: reserved is %u, not 0", prefix.reserved);
   if (prefix.max_events > most_events)
     fail(PKV_INVALID_ARGUMENT, "max_events is %u; it must be at most %u", prefix.max_events,
          most_events);
@@ -273,8 +269,8 @@ void check_block_size(uint32_t block_size) {
 namespace {
 
 void check_enums(const pkv_cache_config& config) {
-  check_enum(config.storage, PKV_STORAGE_PAGED, PKV_STORAGE_NONE, "storage");
-  check_enum(config.layout, PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN, "layout");
+  check_enum(config.storage, "storage");
+  check_enum(config.layout, "layout");
   if (config.layout != PKV_LAYOUT_PACKED && config.storage != PKV_STORAGE_PAGED)
     fail(PKV_UNSUPPORTED, "layout PLAIN needs storage PAGED; storage is %d", config.storage);
   check_enum(config.isa, PKV_ISA_AUTO, kernels::last_isa, "isa");
@@ -304,16 +300,16 @@ void check_options(const pkv_cache_config& config) {
     if (config.memory_directory[0] == '\0')
       fail(PKV_INVALID_ARGUMENT, "memory_directory is an empty string: a path of 0 bytes");
     if (config.storage != PKV_STORAGE_PAGED)
-      fail(PKV_UNSUPPORTED, "memory_directory needs storage PAGED; the storage is %d",
-           static_cast<int>(config.storage));
+      fail(PKV_UNSUPPORTED, "memory_directory needs storage PAGED; storage is %s",
+           enum_name(config.storage));
     if (config.huge_pages == PKV_HUGE_PAGES_REQUIRE)
-      fail(PKV_INVALID_ARGUMENT, "memory_directory: a file has no huge pages; huge_pages is %d",
-           static_cast<int>(config.huge_pages));
+      fail(PKV_INVALID_ARGUMENT, "memory_directory: a file has no huge pages; huge_pages is %s",
+           enum_name(config.huge_pages));
   }
   check_threads(config.threads);
   if (!kernels::isa_supported(config.isa))
-    fail(PKV_UNSUPPORTED, "instruction set %s is not in this build, or this CPU lacks it",
-         kernels::isa_name(config.isa));
+    fail(PKV_UNSUPPORTED, "isa %s is not in this build, or this CPU lacks it",
+         enum_name(config.isa));
 }
 
 // Fills in the groups and their layers, but not their numbers of blocks.
@@ -350,10 +346,9 @@ void check_bytes(const CacheConfig& result, const pkv_cache_config& config) {
          "memory_directory: all groups have block_bytes, so nothing would be in it");
   if (result.store && (config.prefix == nullptr || !result.has_bytes()))
     fail(PKV_UNSUPPORTED,
-         "a store needs a prefix index, and storage PAGED or groups with block_bytes; the storage "
-         "is "
-         "%d, and there is %s index",
-         static_cast<int>(config.storage), config.prefix == nullptr ? "no" : "an");
+         "a store needs a prefix index, and storage PAGED or groups with block_bytes; storage is "
+         "%s, and there is %s index",
+         enum_name(config.storage), config.prefix == nullptr ? "no" : "an");
 }
 
 void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
@@ -366,7 +361,8 @@ void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
 void fill_pages(CacheConfig& result, const pkv_cache_config& config,
                 const std::vector<pkv_layer_group>& given) {
   if (result.layout != PKV_LAYOUT_PACKED)
-    fail(PKV_UNSUPPORTED, "groups_share_memory needs layout PACKED; layout is %d", result.layout);
+    fail(PKV_UNSUPPORTED, "groups_share_memory needs layout PACKED; layout is %s",
+         enum_name(result.layout));
   if (config.memory_bytes == 0)
     fail(PKV_INVALID_ARGUMENT, "groups_share_memory needs memory_bytes, not numbers of blocks");
   for (size_t g = 0; g < given.size() && result.storage == PKV_STORAGE_PAGED; g++)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "engine/file/tiles.h"
 #include "engine/memory/coverage.h"
@@ -46,7 +47,9 @@ void check_model(const CacheConfig& config, const Tables& tables) {
     check_same(file.window, own.window, g, "window");
     check_same(file.sinks, own.sinks, g, "sinks:");
     check_same(file.latent, own.latent, g, "latent values:");
-    check_same(file.rotations.kind, own.rotations.kind, g, "rotation");
+    if (file.rotations.kind != own.rotations.kind)
+      fail(PKV_MISMATCH, "group %zu: the file has rotation %s, the cache %s", g,
+           enum_name(file.rotations.kind), enum_name(own.rotations.kind));
     if (!(file.rotations == own.rotations))
       fail(PKV_MISMATCH, "group %zu: the file was saved with other matrices of rotation", g);
     check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");
@@ -57,10 +60,10 @@ void check_model(const CacheConfig& config, const Tables& tables) {
       fail(PKV_MISMATCH, "group %zu: the file has other layers of the model than the cache", g);
     if (!convertible(file, own))
       fail(PKV_MISMATCH,
-           "group %zu: the file has dtypes %d and %d, the cache %d and %d; only F32, F16 and BF16 "
+           "group %zu: the file has dtypes %s and %s, the cache %s and %s; only F32, F16 and BF16 "
            "are converted",
-           g, static_cast<int>(file.dtype), static_cast<int>(file.value_dtype),
-           static_cast<int>(own.dtype), static_cast<int>(own.value_dtype));
+           g, enum_name(file.dtype), enum_name(file.value_dtype), enum_name(own.dtype),
+           enum_name(own.value_dtype));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/enums.h"
 #include "base/file_replacement.h"
 #include "base/files.h"
 #include "base/memory.h"
@@ -143,6 +144,7 @@ class HookSink final : public Sink {
 void check(const pkv_stream& stream, bool reads) {
   if (stream.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "stream: reserved is %u, not 0", stream.reserved);
+  check_enum(stream.kind, "kind", "stream");
   switch (stream.kind) {
     case PKV_STREAM_PATH:
       if (stream.path == nullptr) fail(PKV_INVALID_ARGUMENT, "stream: path is NULL");
@@ -160,8 +162,6 @@ void check(const pkv_stream& stream, bool reads) {
         fail(PKV_INVALID_ARGUMENT, "stream: the %s function is NULL", reads ? "read" : "write");
       return;
   }
-  fail(PKV_INVALID_ARGUMENT, "stream: kind is %d; it must be 1 to 4",
-       static_cast<int>(stream.kind));
 }
 
 }  // namespace

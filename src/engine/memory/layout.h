@@ -13,7 +13,6 @@
 
 #include <pagedkv/cache.h>
 
-#include "base/enum_names.h"
 #include "engine/memory/rotation.h"
 #include "kernels/views.h"
 
@@ -21,10 +20,6 @@ namespace pkv::memory {
 
 // Storage begins at a multiple of a cache line, which the widest vector register is as wide as.
 inline constexpr size_t storage_alignment = 64;
-
-inline constexpr EnumNames dtype_names(PKV_F32, "F32", "F16", "BF16", "INT8", "INT4", "FP8_E4M3",
-                                       "FP8_E5M2");
-inline constexpr EnumNames layout_names(PKV_LAYOUT_PACKED, "PACKED", "PLAIN");
 
 // The most bytes that a block of an opaque group can have, in a cache as in a file.
 inline constexpr uint64_t max_opaque_block_bytes = uint64_t{1} << 40;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <span>
 
-#include "base/enum_names.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "kernels/kernels.h"
 #include "kernels/tile_layout.h"
@@ -15,9 +15,6 @@
 namespace pkv::memory {
 
 namespace {
-
-constexpr EnumNames rotation_names(PKV_ROTATION_NONE, "NONE", "HADAMARD", "MATRIX");
-static_assert(rotation_names.last() == kernels::last_rotation);
 
 // By how much the product of two rows may differ from 0, or that of a row with itself from 1.
 constexpr double tolerance = 1e-4;
@@ -67,12 +64,12 @@ bool Rotations::operator==(const Rotations& other) const {
 
 void check_rotation(pkv_rotation kind, const float* key, const float* value, uint32_t key_dim,
                     uint32_t value_dim, bool latent, const char* name) {
-  rotation_names.check(kind, name, "rotation");
+  check_enum(kind, "rotation", name);
   const bool given = key != nullptr || value != nullptr;
   if (given != (kind == PKV_ROTATION_MATRIX))
     fail(PKV_INVALID_ARGUMENT,
          "%s: rotation is %s, and there is %s matrix; MATRIX has one or two, others none", name,
-         rotation_names.of(kind), given ? "a" : "no");
+         enum_name(kind), given ? "a" : "no");
   if (!latent || kind == PKV_ROTATION_NONE) return;
   if (kind == PKV_ROTATION_MATRIX)
     fail(PKV_INVALID_ARGUMENT, "%s: values are latent in K: their rotation cannot be a matrix",

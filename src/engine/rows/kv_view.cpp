@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "base/structs.h"
 #include "engine/memory/layout.h"
@@ -81,9 +82,9 @@ void check_strides(const pkv_kv_view& kv, const Side& side) {
 // the dtype of V.
 pkv_dtype check_shape(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
-  for (const pkv_dtype dtype : {kv.dtype, value_dtype})
-    memory::dtype_names.check(dtype, "kv", "dtype");
-  memory::layout_names.check(kv.layout, "kv", "layout");
+  check_enum(kv.dtype, "dtype", "kv");
+  check_enum(value_dtype, "value_dtype", "kv");
+  check_enum(kv.layout, "layout", "kv");
   if (kv.block_size == 0 ||
       (kv.layout == PKV_LAYOUT_PACKED && kv.block_size % kernels::tile_tokens != 0))
     fail(PKV_INVALID_ARGUMENT, "kv: block_size is %u; it must be %s", kv.block_size,
@@ -93,11 +94,11 @@ pkv_dtype check_shape(const pkv_kv_view& kv) {
   check_dim(kv.value_dim, "value_dim");
   check_flag(kv.latent, "kv: latent");
   if (kv.latent != 0 && (kv.value_dim > kv.key_dim || value_dtype != kv.dtype))
-    fail(PKV_INVALID_ARGUMENT,
-         "kv: with latent, values are the first of %u dims of k and have its type; value_dim is "
-         "%u, value_dtype %s, dtype %s",
-         kv.key_dim, kv.value_dim, memory::dtype_names.of(value_dtype),
-         memory::dtype_names.of(kv.dtype));
+    fail(
+        PKV_INVALID_ARGUMENT,
+        "kv: with latent, values are the first of %u dims of k and have its type, %s; value_dim is "
+        "%u, value_dtype %s",
+        kv.key_dim, enum_name(kv.dtype), kv.value_dim, enum_name(value_dtype));
   memory::check_rotation(kv.rotation, kv.key_rotation, kv.value_rotation, kv.key_dim, kv.value_dim,
                          kv.latent != 0, "kv");
   return value_dtype;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "kernels/kernels.h"
 
@@ -47,9 +48,11 @@ void check_extent(const BatchTensor& tensor, uint64_t sequences, uint64_t rows, 
 kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_t dim,
                                const char* name) {
   if (tensor == nullptr) fail(PKV_INVALID_ARGUMENT, "%s is NULL", name);
-  if (!kernels::dtype_of_rows(tensor->dtype))
-    fail(PKV_INVALID_ARGUMENT, "%s: dtype is %s (%d); rows are F32, F16 or BF16", name,
-         memory::dtype_names.of(tensor->dtype), static_cast<int>(tensor->dtype));
+  if (!kernels::dtype_of_rows(tensor->dtype)) {
+    check_enum(tensor->dtype, "dtype", name);
+    fail(PKV_INVALID_ARGUMENT, "%s: dtype is %s; rows are F32, F16 or BF16", name,
+         enum_name(tensor->dtype));
+  }
   if (tensor->row_stride < 0 || tensor->head_stride < 0 || tensor->batch_stride < 0)
     fail(PKV_OUT_OF_RANGE,
          "%s: negative stride (row_stride %lld, head_stride %lld, batch_stride %lld)", name,

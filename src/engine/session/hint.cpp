@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/enums.h"
 #include "base/status.h"
 
 namespace pkv {
@@ -53,7 +54,7 @@ class TextHint {
       case PKV_HINT_RETURN:
         break;
     }
-    fail(PKV_INTERNAL, "action %d of a hint about a text", static_cast<int>(hint_.action));
+    fail(PKV_INTERNAL, "action %s of a hint about a text", enum_name(hint_.action));
   }
 
  private:
