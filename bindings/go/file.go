@@ -16,7 +16,7 @@ type FileConfig struct {
 	// 16 to 64 bytes that encrypt and authenticate the file. None: checksums, which find only
 	// accidental damage.
 	SecretKey Secret
-	SkipFsync bool // SaveFile does not wait for the disk: a power cut may lose both files.
+	Durable   Durability // Whether SaveFile waits for the disk. Default DurabilityOn.
 	// Loading accepts the salts of a file without a key, which anyone who can write the file
 	// chooses. Without this, such a file is an ErrMismatch.
 	TrustSalts bool
@@ -87,7 +87,7 @@ func (f *FileConfig) place() *raw.FileConfig {
 	}
 	out := sized(&raw.FileConfig{})
 	out.PrefixIndex = flag(f.PrefixIndex)
-	out.SkipFsync = flag(f.SkipFsync)
+	out.Durable = int32(f.Durable)
 	out.TrustSalts = flag(f.TrustSalts)
 	out.MaxTokens = f.MaxTokens
 	out.Fingerprint = unsafe.Pointer(first(f.Fingerprint))

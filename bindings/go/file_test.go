@@ -56,7 +56,7 @@ func checkLoaded(t *testing.T, loaded []pagedkv.Loaded, err error) {
 func TestFilesComeBack(t *testing.T) {
 	cache, items := saved(t)
 	path := filepath.Join(t.TempDir(), "sessions")
-	config := &pagedkv.FileConfig{Fingerprint: []byte("model"), SkipFsync: true}
+	config := &pagedkv.FileConfig{Fingerprint: []byte("model"), Durable: pagedkv.DurabilityOff}
 	size, err := cache.SaveFile(path, config, items...)
 	must(t, err)
 	onDisk, err := os.ReadFile(path)

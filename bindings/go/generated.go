@@ -114,6 +114,20 @@ const (
 	LogInfo LogLevel = 2
 )
 
+// Durability: Whether a call that writes files waits until they are on disk (fsync).
+type Durability int32
+
+// Values of Durability.
+const (
+	// ON for pkv_file_save, OFF for a directory as a store.
+	DurabilityDefault Durability = 0
+	// It waits.
+	DurabilityOn Durability = 1
+	// It does not wait: a power failure may destroy the files that were written last, and those
+	// that they replace. (A killed process destroys neither.)
+	DurabilityOff Durability = 2
+)
+
 // Storage: Who has the memory of keys and values.
 type Storage int32
 

@@ -18,8 +18,9 @@ type StoreConfig struct {
 	Directory string // Created if it does not exist.
 	// If all files together exceed this, the least recently used are deleted; 0: no limit.
 	MaxBytes uint64
-	// Written data survives a power cut. Otherwise some of it may be lost, which only costs hits.
-	Durable bool
+	// Whether written data survives a power cut. Default DurabilityOff: some of it may be lost,
+	// which only costs hits.
+	Durable Durability
 	Redis   *RedisConfig // Instead of Directory, MaxBytes and Durable.
 	// How long MatchPrefix and Resume wait for blocks from the store.
 	Wait        time.Duration
@@ -44,7 +45,7 @@ func (c *StoreConfig) arenaSize() int {
 func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
 	path := append([]byte(c.Directory), 0)
 	out := sized(&raw.DirectoryConfig{})
-	out.Path, out.MaxBytes, out.Durable = &path[0], c.MaxBytes, flag(c.Durable)
+	out.Path, out.MaxBytes, out.Durable = &path[0], c.MaxBytes, int32(c.Durable)
 	return out
 }
 

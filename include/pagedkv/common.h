@@ -265,6 +265,19 @@ typedef struct pkv_block_io {
   int32_t (*write)(void* user, uint32_t group, size_t n, const uint32_t* blocks, const void* from);
 } pkv_block_io;
 
+/* ---- Durability -----------------------------------------------------------------------------*/
+
+/** Whether a call that writes files waits until they are on disk (fsync). */
+typedef enum pkv_durability PKV_ENUM {
+  PKV_DURABILITY_DEFAULT = 0, /**< ON for pkv_file_save, OFF for a directory as a store. */
+  PKV_DURABILITY_ON = 1,      /**< It waits. */
+  /**
+   * It does not wait: a power failure may destroy the files that were written last, and those that
+   * they replace. (A killed process destroys neither.)
+   */
+  PKV_DURABILITY_OFF = 2
+} pkv_durability;
+
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
  * Structs of the caller that may grow begin with struct_size. The caller sets it to the sizeof of

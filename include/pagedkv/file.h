@@ -96,11 +96,8 @@ typedef struct pkv_file_config {
    * salt are accepted in both cases, so never load an unencrypted file that others can write.
    */
   uint32_t trust_salts;
-  /**
-   * For saving to PATH. 0 (default): waits until the file is on disk. 1: does not wait; a power
-   * failure may then destroy both the old and the new file. (A killed process destroys neither.)
-   */
-  uint32_t skip_fsync;
+  /** For saving to PATH: whether the call waits until the file is on disk. Default ON. */
+  pkv_durability durable;
   /**
    * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
    * settings, and the rank with tensor or pipeline parallelism; for example a hash of these. A load

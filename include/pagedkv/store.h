@@ -215,10 +215,10 @@ PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
 typedef struct pkv_directory_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_directory_config). */
   /**
-   * 1: put returns when its files are on disk. 0 (default): after a power failure, some files may
-   * be missing or empty, which are misses.
+   * Whether put returns only when its files are on disk. Default OFF: after a power failure, some
+   * may be missing or empty, which are misses.
    */
-  uint32_t durable;
+  pkv_durability durable;
   /**
    * Created with mode 0700 if it does not exist; its parent must exist. In another user's
    * directory, such as /tmp, name a new one.

@@ -19,12 +19,12 @@ file::Options read_options(const pkv_file_config* config) {
   const pkv_file_config known = read_optional(config, "config");
   check_flag(known.trust_salts, "trust_salts");
   check_flag(known.prefix_index, "prefix_index");
-  check_flag(known.skip_fsync, "skip_fsync");
+  check_enum(known.durable, "durable");
   return {check_fingerprint(known.fingerprint, known.fingerprint_size),
           check_key(known.secret_key, known.secret_key_size),
           known.prefix_index != 0,
           known.trust_salts != 0,
-          known.skip_fsync == 0,
+          known.durable != PKV_DURABILITY_OFF,
           known.max_tokens};
 }
 

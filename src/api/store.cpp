@@ -71,7 +71,7 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
   return guarded([&] {
     const pkv_directory_config known = read_struct(config, "config");
     check_pointer(known.path, "path");
-    check_flag(known.durable, "durable");
+    check_enum(known.durable, "durable");
     check_pointer(out, "out");
     *out = store::open_directory_store(known.path, known.max_bytes, known.durable != 0);
   });

@@ -34,7 +34,8 @@ pkv_stream file(World& world) {
 std::vector<Case> config_cases(size_t at) {
   const auto in = in_struct<pkv_file_config>(at);
   return {in(WITH(it.prefix_index = 2), invalid),
-          in(WITH(it.skip_fsync = 2), invalid),
+          in(WITH(set_enum(it.durable, 3)), invalid),
+          in(WITH(set_enum(it.durable, -1)), invalid),
           in(WITH(it.trust_salts = 2), invalid),
           in(WITH(it.max_tokens = UINT64_MAX), fine),
           in(WITH(it.prefix_index = 1), fine),

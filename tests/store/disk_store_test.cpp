@@ -26,7 +26,7 @@ class Store {
     auto config = made<pkv_directory_config>();
     const std::string path = directory / "items";
     config.path = path.c_str();
-    config.durable = setting.durable;
+    config.durable = setting.durable ? PKV_DURABILITY_ON : PKV_DURABILITY_OFF;
     config.max_bytes = setting.capacity;
     CHECK(pkv_store_open_directory(&config, &table_));
   }

@@ -47,7 +47,9 @@ class Store {
  public:
   Store(const std::string& path, uint64_t limit, bool durable) {
     auto config =
-        made<pkv_directory_config>({.durable = durable, .path = path.c_str(), .max_bytes = limit});
+        made<pkv_directory_config>({.durable = durable ? PKV_DURABILITY_ON : PKV_DURABILITY_OFF,
+                                    .path = path.c_str(),
+                                    .max_bytes = limit});
     CHECK(pkv_store_open_directory(&config, &table_));
   }
   ~Store() { table_.close(table_.user); }

@@ -13,6 +13,7 @@ import numpy as np
 
 from ._handle import unsigned
 from .errors import misuse
+from .generated.raw import Durability
 
 BITS: dict[Any, int] = {ctypes.c_uint32: 32, ctypes.c_uint64: 64, ctypes.c_int: 31}
 
@@ -32,6 +33,10 @@ def _numbers(struct: Any, described: Any) -> list[tuple[str, int]]:
     return [
         (name, BITS[kind]) for name, kind, *_ in struct._fields_ if name in given and kind in BITS
     ]
+
+
+def durability(durable: bool) -> Durability:
+    return Durability.ON if unsigned(durable, 1, "durable") else Durability.OFF
 
 
 def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:

@@ -15,7 +15,7 @@ from ._library import library
 from ._python_store import CLOSE, Store
 from ._redis import redis_library
 from ._repr import Shown
-from ._structs import fill, path_for_c, point_to_bytes, text_for_c
+from ._structs import durability, fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
 from .generated import raw as _raw
 from .mooncake import MooncakeStore
@@ -34,6 +34,7 @@ class DirectoryStore(Shown):
     def _open(self) -> _raw.Store:
         config, store = sized(_raw.DirectoryConfig), _raw.Store()
         fill(config, self)
+        config.durable = durability(self.durable)
         path = path_for_c(self.path)
         config.path = ctypes.addressof(path)
         call(library().store_open_directory, ctypes.byref(config), ctypes.byref(store))

@@ -165,7 +165,7 @@ OF_CACHE = SIZES | {
 }
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "max_draft_tokens"}
 OF_GROUPS |= {"block_bytes"}
-OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "skip_fsync"}
+OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durable"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
 OF_PARAMS |= {"mask", "chosen_blocks"}
 NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
@@ -175,7 +175,7 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_layer_group", group_of_flat, {}, SIZES | MATRICES | OF_GROUPS),
     ("pkv_prefix_config", prefix, {}, SIZES),
     ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "secret_key_size"}),
-    ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES),
+    ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES | {"durable"}),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
     ("pkv_hint", hint, {}, SIZES),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
@@ -293,10 +293,15 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
     assert given - {struct for struct, *_ in WAYS} == set(others.split())
 
 
-def test_what_is_the_other_way_round_in_c(monkeypatch: Patch) -> None:
-    for way, name, field in ((params, "causal", "bidirectional"), (save, "durable", "skip_fsync")):
+def test_what_is_another_number_in_c(monkeypatch: Patch) -> None:
+    on, off = _raw.Durability.ON, _raw.Durability.OFF
+    for way, name, field, numbers in (
+        (params, "causal", "bidirectional", (1, 0)),
+        (save, "durable", "durable", (off, on)),
+        (directory, "durable", "durable", (off, on)),
+    ):
         for given in (True, False, 1, 0):
-            assert way(monkeypatch, **{name: given})[field] == (not given)
+            assert way(monkeypatch, **{name: given})[field] == numbers[given]
         for wrong in (2, -1, 1.0, "1", None):
             with pytest.raises((pagedkv.MisuseError, TypeError), match=name):
                 way(monkeypatch, **{name: wrong})

@@ -37,6 +37,15 @@ struct EnumValues<pkv_log_level> {
 };
 
 template <>
+struct EnumValues<pkv_durability> {
+  static constexpr EnumValue all[] = {
+      {PKV_DURABILITY_DEFAULT, "DEFAULT"},
+      {PKV_DURABILITY_ON, "ON"},
+      {PKV_DURABILITY_OFF, "OFF"},
+  };
+};
+
+template <>
 struct EnumValues<pkv_storage> {
   static constexpr EnumValue all[] = {
       {PKV_STORAGE_PAGED, "PAGED"},

@@ -292,11 +292,12 @@ type Stream struct {
 }
 
 type FileConfig struct {
-	StructSize, PrefixIndex, TrustSalts, SkipFsync uint32
-	Fingerprint                                    unsafe.Pointer
-	FingerprintSize                                uint64
-	SecretKey                                      unsafe.Pointer
-	SecretKeySize, MaxTokens                       uint64
+	StructSize, PrefixIndex, TrustSalts uint32
+	Durable                             int32
+	Fingerprint                         unsafe.Pointer
+	FingerprintSize                     uint64
+	SecretKey                           unsafe.Pointer
+	SecretKeySize, MaxTokens            uint64
 }
 
 type FileItem struct {
@@ -339,9 +340,10 @@ type StoreStats struct {
 }
 
 type DirectoryConfig struct {
-	StructSize, Durable uint32
-	Path                *byte
-	MaxBytes            uint64
+	StructSize uint32
+	Durable    int32
+	Path       *byte
+	MaxBytes   uint64
 }
 
 type RedisConfig struct {

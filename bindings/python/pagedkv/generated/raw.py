@@ -146,6 +146,19 @@ class LogLevel(enum.IntEnum):
     """Something normal: evictions begin, a store works again."""
 
 
+class Durability(enum.IntEnum):
+    """Whether a call that writes files waits until they are on disk (fsync)."""
+
+    DEFAULT = 0
+    """ON for pkv_file_save, OFF for a directory as a store."""
+    ON = 1
+    """It waits."""
+    OFF = 2
+    """It does not wait: a power failure may destroy the files that were written last, and those
+    that they replace. (A killed process destroys neither.)
+    """
+
+
 class Storage(enum.IntEnum):
     """Who has the memory of keys and values."""
 
@@ -615,7 +628,7 @@ class Stream(ctypes.Structure):
 
 class FileConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("prefix_index", _u32), ("trust_salts", _u32),
-        ("skip_fsync", _u32), ("fingerprint", _p), ("fingerprint_size", _u64), ("secret_key", _p),
+        ("durable", _int), ("fingerprint", _p), ("fingerprint_size", _u64), ("secret_key", _p),
         ("secret_key_size", _u64), ("max_tokens", _u64)]
 
 
@@ -653,7 +666,7 @@ class StoreStats(ctypes.Structure):
 
 
 class DirectoryConfig(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("durable", _u32), ("path", _p), ("max_bytes", _u64)]
+    _fields_ = [("struct_size", _u32), ("durable", _int), ("path", _p), ("max_bytes", _u64)]
 
 
 class RedisConfig(ctypes.Structure):

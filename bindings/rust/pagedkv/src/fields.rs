@@ -157,13 +157,13 @@ fn of_a_file() {
         .prefix_index()
         .fingerprint(b"a\0b")
         .secret_key(&[7; 20])
-        .skip_fsync()
+        .durable(false)
         .trust_salts()
         .max_tokens(9);
     let raw = config.raw();
     check(
         &raw,
-        "prefix_index: 1, trust_salts: 1, skip_fsync: 1, fingerprint: 0x_, fingerprint_size: 3, \
+        "prefix_index: 1, trust_salts: 1, durable: OFF, fingerprint: 0x_, fingerprint_size: 3, \
          secret_key: 0x_, secret_key_size: 20, max_tokens: 9",
     );
     assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
@@ -173,7 +173,7 @@ fn of_a_file() {
 #[test]
 fn of_a_store() {
     let config =
-        StoreConfig::directory("/a/path").durable().max_bytes(3).wait(Duration::from_millis(4));
+        StoreConfig::directory("/a/path").durable(true).max_bytes(3).wait(Duration::from_millis(4));
     let config =
         config.fingerprint(*b"a\0b").secret_key([7; 20]).buffer_bytes(5).max_queued_blocks(6);
     let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
@@ -190,7 +190,7 @@ fn of_a_store() {
 
     let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
     let raw = config.raw_directory(wanted);
-    check(&raw, "durable: 1, path: 0x_, max_bytes: 3");
+    check(&raw, "durable: ON, path: 0x_, max_bytes: 3");
     assert_eq!(unsafe { CStr::from_ptr(raw.path) }, wanted);
 }
 

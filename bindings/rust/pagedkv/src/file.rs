@@ -6,7 +6,7 @@ use crate::paths::path_of_c;
 use crate::secret::Secret;
 use crate::session::Session;
 use crate::snapshot::Snapshot;
-use crate::structs::{bytes, filled, setters, Numbers};
+use crate::structs::{bytes, durability, filled, setters, Numbers};
 use crate::sys;
 use std::ffi::CString;
 use std::fmt;
@@ -43,8 +43,9 @@ impl<'a> FileConfig<'a> {
         fingerprint(fingerprint: &'a [u8]) = fingerprint;
         /// A secret of 16 to 64 bytes that encrypts and authenticates the file.
         secret_key(key: &'a [u8]) = Some(Secret(key));
-        /// Does not wait for the disk: a power cut may lose both the old file and the new one.
-        c skip_fsync() = 1;
+        /// Whether saving waits for the disk. If not, a power cut may lose both the old file and
+        /// the new one. Default: true.
+        c durable(durable: bool) = durability(durable);
         /// Accepts the salts of a file without a key, which anyone who can write the file chooses.
         /// Without this, such a file is a `MISMATCH` if the cache has a prefix index.
         c trust_salts() = 1;

@@ -3,7 +3,7 @@ use crate::error::Result;
 use crate::open_store::{milliseconds, OpenStore};
 use crate::paths::path_of_c;
 use crate::secret::Secret;
-use crate::structs::{bytes, filled, setters};
+use crate::structs::{bytes, durability, filled, setters};
 use crate::sys;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -88,9 +88,9 @@ impl StoreConfig {
     }
 
     setters! {
-        /// For a directory: written data survives a power cut. Without this, some of it may be
-        /// lost, which only costs hits.
-        durable() = true;
+        /// For a directory: whether written data survives a power cut. If not, some of it may be
+        /// lost, which only costs hits. Default: false.
+        durable(durable: bool) = durable;
         /// For a directory: the limit of the total size; the least recently used files are deleted.
         /// Default: no limit.
         max_bytes(bytes: u64) = bytes;
@@ -131,7 +131,7 @@ impl StoreConfig {
     /// The config of C for a directory; it points to the path.
     pub(crate) fn raw_directory(&self, path: &CStr) -> sys::pkv_directory_config {
         sys::pkv_directory_config {
-            durable: self.durable.into(),
+            durable: durability(self.durable),
             path: path.as_ptr(),
             max_bytes: self.max_bytes,
             ..Default::default()

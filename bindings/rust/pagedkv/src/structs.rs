@@ -1,5 +1,6 @@
 //! Helpers for structs that C reads or fills.
 use crate::error::{call, Result, Status};
+use crate::sys;
 use std::os::raw::c_void;
 use std::ptr::null;
 
@@ -11,6 +12,14 @@ pub(crate) fn address<T>(value: &Option<T>) -> *const T {
 /// Returns the address and the size of bytes; null for none.
 pub(crate) fn bytes(given: Option<&[u8]>) -> (*const c_void, u64) {
     given.map_or((null(), 0), |bytes| (bytes.as_ptr().cast(), bytes.len() as u64))
+}
+
+pub(crate) fn durability(durable: bool) -> sys::pkv_durability {
+    if durable {
+        sys::pkv_durability::ON
+    } else {
+        sys::pkv_durability::OFF
+    }
 }
 
 /// Returns the struct that a getter of the library fills.

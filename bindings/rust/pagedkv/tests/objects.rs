@@ -537,7 +537,7 @@ fn sessions_work_on_threads_of_their_own() {
 fn files_bring_sessions_back() {
     let cache = cache();
     let (session, frozen) = (filled(&cache, &[1; 20]), filled(&cache, &[2; 5]).snapshot().unwrap());
-    let plain = FileConfig::new().fingerprint(b"a model").skip_fsync();
+    let plain = FileConfig::new().fingerprint(b"a model").durable(false);
     let path = std::env::temp_dir().join(format!("pagedkv-{}.kv", std::process::id()));
     let items = [(Saved::Session(&session), 7), (Saved::Snapshot(&frozen), 8)];
     let bytes = cache.save(items, &plain, Sink::Path(&path)).unwrap();

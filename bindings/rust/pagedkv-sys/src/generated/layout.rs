@@ -67,8 +67,8 @@ layout! {
     pkv_hint_result 24 8: struct_size 0, outcome 4, reason 8, reserved 12, tokens 16;
     pkv_stream 64 8: struct_size 0, kind 4, path 8, descriptor 16, reserved 20, data 24, size 32,
         read 40, write 48, user 56;
-    pkv_file_config 56 8: struct_size 0, prefix_index 4, trust_salts 8, skip_fsync 12,
-        fingerprint 16, fingerprint_size 24, secret_key 32, secret_key_size 40, max_tokens 48;
+    pkv_file_config 56 8: struct_size 0, prefix_index 4, trust_salts 8, durable 12, fingerprint 16,
+        fingerprint_size 24, secret_key 32, secret_key_size 40, max_tokens 48;
     pkv_file_item 24 8: session 0, snapshot 8, label 16;
     pkv_file_info 144 8: struct_size 0, version 4, bytes 8, kv_bytes 16, sessions 24, tokens 32,
         stored_tokens 40, prefix_entries 48, block_size 56, group_count 60, layers 64, has_kv 68,

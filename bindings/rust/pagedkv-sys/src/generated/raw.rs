@@ -143,6 +143,19 @@ c_enum! {
 }
 
 c_enum! {
+    /// Whether a call that writes files waits until they are on disk (fsync).
+    pkv_durability {
+        /// ON for pkv_file_save, OFF for a directory as a store.
+        DEFAULT = 0,
+        /// It waits.
+        ON = 1,
+        /// It does not wait: a power failure may destroy the files that were written last, and
+        /// those that they replace. (A killed process destroys neither.)
+        OFF = 2,
+    }
+}
+
+c_enum! {
     /// Who has the memory of keys and values.
     pkv_storage {
         /// The library, in its blocks (default).
@@ -857,7 +870,7 @@ c_struct! {
 
 c_struct! {
     pkv_file_config {
-        struct_size: u32, prefix_index: u32, trust_salts: u32, skip_fsync: u32,
+        struct_size: u32, prefix_index: u32, trust_salts: u32, durable: pkv_durability,
         fingerprint: *const c_void, fingerprint_size: u64, secret_key: *const c_void,
         secret_key_size: u64, max_tokens: u64,
     }
@@ -964,7 +977,7 @@ c_struct! {
 
 c_struct! {
     pkv_directory_config {
-        struct_size: u32, durable: u32, path: *const c_char, max_bytes: u64,
+        struct_size: u32, durable: pkv_durability, path: *const c_char, max_bytes: u64,
     }
 }
 
