@@ -55,9 +55,9 @@ type PrefixConfig struct {
 	// At most this many are cached of one salt, unless Prefix.SetQuota sets another limit; 0: none.
 	MaxBlocksPerSalt uint64
 	MaxEvents        int // How many events are kept for Prefix.Events; 0: none.
-	// Depth in tokens at which computing a token takes twice as long as at the beginning of a text:
-	// blocks are weighed by the time that they save. 0: all weigh the same.
-	DoublingDepth int
+	// Parameters of the model that are used for each token: blocks are weighed by the time that they
+	// save, which grows with their position. 0: all weigh the same.
+	ActiveParameters uint64
 }
 
 // CacheConfig describes a cache. A field that is 0 has its default.
@@ -189,7 +189,7 @@ func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 	out.MaxPinnedBlocks = given.MaxPinnedBlocks
 	out.MaxBlocksPerSalt = given.MaxBlocksPerSalt
 	out.MaxEvents = n.u32("MaxEvents", given.MaxEvents)
-	out.DoublingDepth = n.u32("DoublingDepth", given.DoublingDepth)
+	out.ActiveParameters = given.ActiveParameters
 	return out
 }
 

@@ -175,11 +175,11 @@ typedef struct pkv_layer_group {
   /**
    * The bytes of a block of this group, in all of its layers, up to 2^40, if only the engine can
    * read and write them: they are on a device, say. The cache then needs block_io. 0 (default): the
-   * bytes are the library's, or with storage NONE unknown to it. Heads, dims, dtypes, latent and
-   * rotation must be 0. With state_bytes, a block has room for one state of each layer. Calls that
-   * need the numbers (write, attend, read, kv_view, states) are UNSUPPORTED; the engine copies
-   * blocks as pkv_batch_get_block_copies says. With storage NONE, all groups have block_bytes,
-   * or none.
+   * bytes are the library's, or with storage NONE unknown to it. kv_heads, dtypes, latent and
+   * rotation must be 0; query_heads and dims are used only for active_parameters. With state_bytes,
+   * a block has room for one state of each layer. Calls that need the numbers (write, attend, read,
+   * kv_view, states) are UNSUPPORTED; the engine copies blocks as pkv_batch_get_block_copies says.
+   * With storage NONE, all groups have block_bytes, or none.
    */
   uint64_t block_bytes;
   /** Blocks of this group; 0 (default): as `blocks` or memory_bytes of the config say. */
@@ -216,15 +216,22 @@ typedef struct pkv_prefix_config {
    * another limit; 0 (default): no limit.
    */
   uint64_t max_blocks_per_salt;
-  /** How many events to keep for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0. */
-  uint32_t max_events;
   /**
-   * The position at which computing a token takes twice as long as at position 0, because of
-   * attention to the tokens before it. With w weights used per token, l layers and h = query heads
-   * * head dim, it is about w / (2 l h). LEARNED then weighs each block by the time that a hit
-   * saves. 0 (default): all blocks weigh the same.
+   * The most events that are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0.
    */
-  uint32_t doubling_depth;
+  uint32_t max_events;
+  uint32_t reserved; /**< Must be 0. */
+  /**
+   * The parameters of the model that are used for each token: of a mixture of experts, only those
+   * of the experts that run. LEARNED then weighs each block by the time that a hit saves, which
+   * grows with its position: a token at position p takes
+   *
+   *   active_parameters + the sum over layers of query_heads * (key_dim + value_dim) * n
+   *
+   * multiplications, where n is p, or window + sinks in a layer with a window; layers with states
+   * count as 0. 0 (default): all blocks weigh the same.
+   */
+  uint64_t active_parameters;
 } pkv_prefix_config;
 
 /**

@@ -64,7 +64,7 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   EngineMemory engine(2, 16);
   Config config(engine, {elsewhere()});
   config.all[0].kv_heads = 1;
-  refused(PKV_INVALID_ARGUMENT, config, "group 0 has block_bytes, so its heads, dims, dtypes");
+  refused(PKV_INVALID_ARGUMENT, config, "group 0 has block_bytes, so its kv_heads, dtypes");
   config.all[0] = elsewhere();
   config.all[0].sinks = 4;
   refused(PKV_INVALID_ARGUMENT, config, "4 sinks without a window");
@@ -79,7 +79,10 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   config.all[0].state_bytes -= 1;
   create(config);
   config.all[0].window = 16;
-  refused(PKV_INVALID_ARGUMENT, config, "has state_bytes, so its window and sinks must be 0");
+  refused(PKV_INVALID_ARGUMENT, config, "so its heads, dims, window and sinks must be 0");
+  config.all[0].window = 0;
+  config.all[0].query_heads = 1;
+  refused(PKV_INVALID_ARGUMENT, config, "so its heads, dims, window and sinks must be 0");
   config.all[0] = elsewhere();
   config.prefix = nullptr;
   config.storage = PKV_STORAGE_PAGED;

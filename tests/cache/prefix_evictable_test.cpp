@@ -231,12 +231,12 @@ TEST_F(Evictable, ATrimIntoABlockOfAFullPool) {
 TEST_F(Evictable, ATrimIntoTheMiddleOfATextOfAFullPool) {
   struct {
     pkv_eviction eviction;
-    uint32_t doubling_depth;
+    uint64_t active_parameters;
   } const policies[] = {
-      {PKV_EVICTION_LRU, 0}, {PKV_EVICTION_LEARNED, 0}, {PKV_EVICTION_LEARNED, 1000}};
+      {PKV_EVICTION_LRU, 0}, {PKV_EVICTION_LEARNED, 0}, {PKV_EVICTION_LEARNED, 1'000'000}};
   for (const auto& policy : policies) {
     make(4, made<pkv_prefix_config>(
-                {.eviction = policy.eviction, .doubling_depth = policy.doubling_depth}));
+                {.eviction = policy.eviction, .active_parameters = policy.active_parameters}));
     const Text whole = text(1, 32), other = Text(whole.begin(), whole.begin() + 24) + text(2, 1);
     Session session = open(cache_);
     extend(session, Text(32, PKV_NO_TOKEN));

@@ -59,6 +59,7 @@ struct Exception {
 const Exception anything[] = {
     {"", "config.prefix[0].max_pinned_blocks", "a limit"},
     {"", "config.prefix[0].max_blocks_per_salt", "a limit"},
+    {"", "config.prefix[0].active_parameters", "a number of multiplications"},
     {"", "config.store[0].max_queued_blocks", "a limit"},
     {"", "config.max_tokens", "a limit"},
     {"pkv_prefix_set_quota", "blocks", "a limit"},

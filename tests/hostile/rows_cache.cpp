@@ -247,19 +247,22 @@ std::vector<Case> config_cases() {
   static const auto known = made<pkv_prefix_config>();
   static pkv_prefix_config unknown = known;
   set_enum(unknown.eviction, 4);
-  static pkv_prefix_config many_events = known, at_once = known, never = known;
+  static pkv_prefix_config many_events = known, at_once = known, never = known,
+                           unknown_field = known;
   many_events.max_events = UINT32_MAX;
-  at_once.doubling_depth = 1;
-  never.doubling_depth = UINT32_MAX;
+  at_once.active_parameters = 1;
+  never.active_parameters = UINT64_MAX;
+  unknown_field.reserved = 1;
   add(CONFIG(c.prefix = &many_events), invalid);
   add(CONFIG(c.prefix = &at_once), fine);
   add(CONFIG(c.prefix = &never), fine);
+  add(CONFIG(c.prefix = &unknown_field), invalid);
   add(CONFIG(c.prefix = &known), fine);
   add(CONFIG(c.prefix = &known, c.storage = PKV_STORAGE_NONE), fine);
   add(CONFIG(c.prefix = &unknown), invalid);
   static std::array<pkv_prefix_config, 6> sizes;
   sizes.fill(known);
-  const uint32_t wrong[sizes.size()] = {0, 8, 24, 28, 40, 4096};
+  const uint32_t wrong[sizes.size()] = {0, 8, 24, 32, 48, 4096};
   for (size_t i = 0; i < sizes.size(); i++) {
     sizes[i].struct_size = wrong[i];
     add(

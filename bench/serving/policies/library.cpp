@@ -16,10 +16,11 @@ uint32_t library_tokens(const Blocks& blocks) { return std::min(blocks.tokens, 2
 pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& policy) {
   auto prefix = made<pkv_prefix_config>();
   prefix.eviction = policy.eviction;
-  // Scaled to blocks of the library, which may be shorter than those of the trace.
+  // Scaled to blocks of the library, which may be shorter than those of the trace. A token attends
+  // to each token before it with 2 * 16 multiplications.
   if (policy.weighs_time)
-    prefix.doubling_depth =
-        static_cast<uint32_t>(attention_doubles_at * library_tokens(blocks) / blocks.tokens);
+    prefix.active_parameters = static_cast<uint64_t>(2 * 16 * attention_doubles_at *
+                                                     library_tokens(blocks) / blocks.tokens);
   if (blocks.quota > 0)
     prefix.max_blocks_per_salt =
         std::max<uint64_t>(1, static_cast<uint64_t>(blocks.quota * static_cast<double>(capacity)));

@@ -35,7 +35,7 @@ class PrefixConfig(Shown):
     max_pinned_blocks: int = 0
     max_blocks_per_salt: int = 0
     max_events: int = 0
-    doubling_depth: int = 0
+    active_parameters: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,9 +31,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
   }
   log_shortcomings();
-  if (config_.prefix)
-    prefix_ = std::make_unique<prefix::Index>(config_.prefix_config, config_.block_size, groups_,
-                                              memory_);
+  if (config_.prefix) prefix_ = std::make_unique<prefix::Index>(*config_.prefix, groups_, memory_);
   if (config_.prefault) prefault();
 }
 

@@ -59,11 +59,16 @@ void set_window(memory::Shape& shape, const pkv_layer_group& group, unsigned ind
          shape.sinks);
 }
 
-// Returns whether a group says what K and V look like.
-bool has_numbers(const pkv_layer_group& group) {
-  return (group.query_heads | group.kv_heads | group.key_dim | group.value_dim |
-          static_cast<uint32_t>(group.dtype) | static_cast<uint32_t>(group.value_dtype) |
-          group.latent | static_cast<uint32_t>(group.rotation)) != 0 ||
+// Returns whether a group says what attention computes.
+bool has_heads(const pkv_layer_group& group) {
+  return (group.query_heads | group.key_dim | group.value_dim) != 0;
+}
+
+// Returns whether a group says how K and V are stored.
+bool has_rows(const pkv_layer_group& group) {
+  return (group.kv_heads | static_cast<uint32_t>(group.dtype) |
+          static_cast<uint32_t>(group.value_dtype) | group.latent |
+          static_cast<uint32_t>(group.rotation)) != 0 ||
          group.key_rotation != nullptr || group.value_rotation != nullptr;
 }
 
@@ -76,15 +81,14 @@ memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index,
   if (group.block_bytes > memory::max_opaque_block_bytes)
     fail(PKV_INVALID_ARGUMENT, "group %u: block_bytes is %llu; it must be at most 2^40", index,
          llu(group.block_bytes));
-  if (has_numbers(group))
+  if (has_rows(group))
     fail(PKV_INVALID_ARGUMENT,
-         "group %u has block_bytes, so its heads, dims, dtypes, latent and rotation must be 0",
-         index);
+         "group %u has block_bytes, so its kv_heads, dtypes, latent and rotation must be 0", index);
   set_window(shape, group, index);
   set_states(shape, group, index, block_size);
-  if (group.state_bytes != 0 && group.window != 0)
-    fail(PKV_INVALID_ARGUMENT, "group %u has state_bytes, so its window and sinks must be 0",
-         index);
+  if (group.state_bytes != 0 && (has_heads(group) || group.window != 0))
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u has state_bytes, so its heads, dims, window and sinks must be 0", index);
   if (group.state_bytes > group.block_bytes / group.layers)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u states of %llu bytes are more than block_bytes %llu",
          index, group.layers, llu(group.state_bytes), llu(group.block_bytes));
@@ -95,7 +99,7 @@ memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index,
 memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
   memory::Shape shape{};
   shape.layers = group.layers;
-  if (has_numbers(group) || (group.window | group.sinks) != 0)
+  if (has_heads(group) || has_rows(group) || (group.window | group.sinks) != 0)
     fail(PKV_INVALID_ARGUMENT,
          "group %u has state_bytes, so its heads, dims, dtypes, window, sinks, latent and rotation "
          "must be 0",
@@ -272,16 +276,37 @@ void check_enums(const pkv_cache_config& config) {
   check_enum(config.storage, "storage");
   check_enum(config.layout, "layout");
   if (config.layout != PKV_LAYOUT_PACKED && config.storage != PKV_STORAGE_PAGED)
-    fail(PKV_UNSUPPORTED, "layout PLAIN needs storage PAGED; storage is %d", config.storage);
-  check_enum(config.isa, PKV_ISA_AUTO, kernels::last_isa, "isa");
-  check_enum(config.huge_pages, PKV_HUGE_PAGES_ADVISE, PKV_HUGE_PAGES_REQUIRE, "huge_pages");
+    fail(PKV_UNSUPPORTED, "layout PLAIN needs storage PAGED; storage is %s",
+         enum_name(config.storage));
+  check_enum(config.isa, "isa");
+  check_enum(config.huge_pages, "huge_pages");
 }
 
-pkv_prefix_config read_prefix(const pkv_cache_config& config) {
-  if (config.prefix == nullptr) return {};
+// Returns how much longer a token takes to compute than the one before it, relative to the first
+// one of a text, as pkv_prefix_config.active_parameters says.
+double weight_per_token(const pkv_prefix_config& prefix,
+                        const std::vector<pkv_layer_group>& groups) {
+  if (prefix.active_parameters == 0) return 0;
+  auto first = static_cast<double>(prefix.active_parameters);
+  double growth = 0;
+  for (const pkv_layer_group& group : groups) {
+    const double layers = group.layers, heads = group.query_heads, key_dim = group.key_dim,
+                 value_dim = group.value_dim != 0 ? group.value_dim : group.key_dim,
+                 window = group.window, sinks = group.sinks;
+    const double per_position = layers * heads * (key_dim + value_dim);
+    if (window != 0)
+      first += per_position * (window + sinks);
+    else
+      growth += per_position;
+  }
+  return growth / first;
+}
+
+std::optional<prefix::Options> read_prefix(const pkv_cache_config& config) {
+  if (config.prefix == nullptr) return std::nullopt;
   const pkv_prefix_config prefix = read_struct(config.prefix, "prefix");
   check_prefix(prefix);
-  return prefix;
+  return prefix::Options{prefix, config.block_size, 0};
 }
 
 std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
@@ -434,8 +459,7 @@ CacheConfig check_config(pkv_cache_config config) {
   check_enums(config);
   check_hooks(config);
   CacheConfig result{};
-  result.prefix = config.prefix != nullptr;
-  result.prefix_config = read_prefix(config);
+  result.prefix = read_prefix(config);
   result.store = read_store(config);
   check_options(config);
   result.storage = config.storage;
@@ -451,6 +475,8 @@ CacheConfig check_config(pkv_cache_config config) {
 
   const std::vector<pkv_layer_group> given = list_groups(config);
   fill_groups(result, given);
+  if (result.prefix)
+    result.prefix->weight_per_token = weight_per_token(result.prefix->config, given);
   result.block_io = read_block_io(config, given);
   check_bytes(result, config);
   fill_blocks(result, config, given);

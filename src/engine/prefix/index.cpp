@@ -7,16 +7,16 @@
 
 namespace pkv::prefix {
 
-Index::Index(const pkv_prefix_config& config, uint32_t block_size,
-             std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory)
-    : data_(config, block_size, groups, memory),
+Index::Index(const Options& options, std::span<const std::unique_ptr<memory::Group>> groups,
+             HookMemory& memory)
+    : data_(options, groups, memory),
       uses_(data_),
       matcher_(data_, uses_, memory),
       eviction_(data_, uses_),
       publisher_(data_, uses_, eviction_, memory),
       hints_(data_, uses_, matcher_,
-             config.max_pinned_blocks != 0 ? config.max_pinned_blocks
-                                           : memory::largest_pool(groups) / 4) {}
+             options.config.max_pinned_blocks != 0 ? options.config.max_pinned_blocks
+                                                   : memory::largest_pool(groups) / 4) {}
 
 // ---- Holds --------------------------------------------------------------------------------------
 

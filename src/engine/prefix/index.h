@@ -34,8 +34,8 @@ namespace pkv::prefix {
 
 class Index {
  public:
-  Index(const pkv_prefix_config& config, uint32_t block_size,
-        std::span<const std::unique_ptr<memory::Group>> groups, HookMemory& memory);
+  Index(const Options& options, std::span<const std::unique_ptr<memory::Group>> groups,
+        HookMemory& memory);
 
   // Uses a path of the index until the object is destroyed. It is copied (as another use) and
   // dropped under the lock of the index. An empty hold uses nothing.

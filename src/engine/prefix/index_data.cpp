@@ -9,26 +9,26 @@ namespace pkv::prefix {
 
 namespace {
 
-std::unique_ptr<Policy> make_policy(const pkv_prefix_config& config, uint32_t block_size,
-                                    uint64_t capacity, std::pmr::memory_resource& memory) {
-  if (config.eviction == PKV_EVICTION_LRU) return std::make_unique<NodeHeap>(&Node::place, memory);
-  const double weight_per_block =
-      config.doubling_depth == 0 ? 0.0 : static_cast<double>(block_size) / config.doubling_depth;
-  return std::make_unique<LearnedPolicy>(capacity, weight_per_block, memory);
+std::unique_ptr<Policy> make_policy(const Options& options, uint64_t capacity,
+                                    std::pmr::memory_resource& memory) {
+  if (options.config.eviction == PKV_EVICTION_LRU)
+    return std::make_unique<NodeHeap>(&Node::place, memory);
+  return std::make_unique<LearnedPolicy>(
+      capacity, options.weight_per_token * static_cast<double>(options.block_size), memory);
 }
 
 }  // namespace
 
-IndexData::IndexData(const pkv_prefix_config& config, uint32_t block_size,
+IndexData::IndexData(const Options& options,
                      std::span<const std::unique_ptr<memory::Group>> all_groups,
                      HookMemory& hook_memory)
     : memory(hook_memory),
       groups(all_groups),
-      tree(block_size, static_cast<uint32_t>(groups.size()), memory),
-      policy(make_policy(config, block_size, memory::largest_pool(groups), memory)),
-      hasher(os::random_number(), config.max_events > 0),
-      spaces(tree, hasher, config.max_blocks_per_salt, memory),
-      events(config.max_events, memory),
+      tree(options.block_size, static_cast<uint32_t>(groups.size()), memory),
+      policy(make_policy(options, memory::largest_pool(groups), memory)),
+      hasher(os::random_number(), options.config.max_events > 0),
+      spaces(tree, hasher, options.config.max_blocks_per_salt, memory),
+      events(options.config.max_events, memory),
       blocks(groups, memory),
       retained(&memory),
       pins(&memory) {}

@@ -20,7 +20,7 @@ var layouts = []struct {
 		80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168}},
 	{reflect.TypeOf(LayerGroup{}), []uintptr{104, 0, 4, 8, 16, 20, 24, 28, 32, 36, 40, 44, 48,
 		52, 56, 64, 72, 80, 84, 88, 96}},
-	{reflect.TypeOf(PrefixConfig{}), []uintptr{32, 0, 4, 8, 16, 24, 28}},
+	{reflect.TypeOf(PrefixConfig{}), []uintptr{40, 0, 4, 8, 16, 24, 28, 32}},
 	{reflect.TypeOf(CacheConfig{}), []uintptr{128, 0, 4, 8, 16, 20, 24, 28, 32, 40, 48, 52, 56,
 		60, 64, 72, 76, 80, 88, 96, 104, 112, 120}},
 	{reflect.TypeOf(CachePlan{}), []uintptr{56, 0, 4, 8, 16, 24, 32, 40, 48}},

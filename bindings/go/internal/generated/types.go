@@ -120,7 +120,8 @@ type PrefixConfig struct {
 	StructSize                        uint32
 	Eviction                          int32
 	MaxPinnedBlocks, MaxBlocksPerSalt uint64
-	MaxEvents, DoublingDepth          uint32
+	MaxEvents, Reserved               uint32
+	ActiveParameters                  uint64
 }
 
 type CacheConfig struct {

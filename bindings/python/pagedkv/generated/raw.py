@@ -510,7 +510,8 @@ class LayerGroup(ctypes.Structure):
 
 class PrefixConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("eviction", _int), ("max_pinned_blocks", _u64),
-        ("max_blocks_per_salt", _u64), ("max_events", _u32), ("doubling_depth", _u32)]
+        ("max_blocks_per_salt", _u64), ("max_events", _u32), ("reserved", _u32),
+        ("active_parameters", _u64)]
 
 
 class CacheConfig(ctypes.Structure):

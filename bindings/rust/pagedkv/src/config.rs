@@ -156,9 +156,9 @@ impl PrefixConfig {
         /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events).
         /// Default: none.
         c max_events(events: u32) = events;
-        /// Depth in tokens at which computing a token takes twice as long as at the beginning of a
-        /// text: blocks are weighed by the time that they save. Default: all weigh the same.
-        c doubling_depth(tokens: u32) = tokens;
+        /// Parameters of the model that are used for each token: blocks are weighed by the time
+        /// that they save, which grows with their position. Default: all weigh the same.
+        c active_parameters(parameters: u64) = parameters;
     }
 }
 

@@ -84,7 +84,7 @@ fn of_a_cache() {
         .max_pinned_blocks(3)
         .max_blocks_per_salt(4)
         .max_events(5)
-        .doubling_depth(6);
+        .active_parameters(6);
     let config = CacheConfig::with_groups([group(), group(), group_of_states()])
         .storage(Storage::NONE)
         .layout(Layout::PLAIN)
@@ -123,7 +123,7 @@ fn of_a_cache() {
         check(
             unsafe { &*raw.prefix },
             "eviction: LRU, max_pinned_blocks: 3, max_blocks_per_salt: 4, max_events: 5, \
-             doubling_depth: 6",
+             reserved: 0, active_parameters: 6",
         );
         let (allocator, logger, runner) = unsafe { (*raw.allocator, *raw.logger, *raw.runner) };
         assert!(allocator.alloc.is_some() && allocator.free.is_some() && !allocator.user.is_null());

@@ -23,8 +23,8 @@ layout! {
         key_dim 24, value_dim 28, dtype 32, value_dtype 36, window 40, sinks 44, latent 48,
         rotation 52, key_rotation 56, value_rotation 64, state_bytes 72, checkpoint_tokens 80,
         max_draft_tokens 84, block_bytes 88, blocks 96;
-    pkv_prefix_config 32 8: struct_size 0, eviction 4, max_pinned_blocks 8, max_blocks_per_salt 16,
-        max_events 24, doubling_depth 28;
+    pkv_prefix_config 40 8: struct_size 0, eviction 4, max_pinned_blocks 8, max_blocks_per_salt 16,
+        max_events 24, reserved 28, active_parameters 32;
     pkv_cache_config 128 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
         block_size 24, groups_share_memory 28, blocks 32, memory_bytes 40, watermark_blocks 48,
         huge_pages 52, prefault 56, reserved 60, memory_directory 64, threads 72, isa 76, prefix 80,

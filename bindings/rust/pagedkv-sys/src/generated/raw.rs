@@ -594,7 +594,7 @@ c_struct! {
 c_struct! {
     pkv_prefix_config {
         struct_size: u32, eviction: pkv_eviction, max_pinned_blocks: u64, max_blocks_per_salt: u64,
-        max_events: u32, doubling_depth: u32,
+        max_events: u32, reserved: u32, active_parameters: u64,
     }
 }
 

@@ -1,0 +1,15 @@
+// What the config of a cache says about its prefix index.
+#pragma once
+
+#include <pagedkv/prefix.h>
+
+namespace pkv::prefix {
+
+struct Options {
+  pkv_prefix_config config;
+  uint32_t block_size;
+  // How much longer a token takes to compute than the one before it, relative to a text's first.
+  double weight_per_token;
+};
+
+}  // namespace pkv::prefix
