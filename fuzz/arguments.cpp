@@ -608,7 +608,7 @@ void prefix(Source& draw) {
       break;
     }
     case 1:
-      documented(pkv_hint_set_clock(f.prefixed, number(draw)));
+      f.clock.set(number(draw));
       break;
     case 2:
       documented(pkv_prefix_set_quota(f.prefixed, salt, salt_size, number(draw)), {});

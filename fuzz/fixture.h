@@ -7,6 +7,7 @@
 #include "../tests/support/guarded.h"
 #include "../tests/support/made.h"
 #include "../tests/support/memory.h"
+#include "../tests/support/test_clock.h"
 
 inline constexpr uint64_t budget = 1 << 20;
 inline constexpr uint32_t dim = 16, query_heads = 2, tokens = 20, fresh = 3;
@@ -16,6 +17,7 @@ inline constexpr uint32_t dim = 16, query_heads = 2, tokens = 20, fresh = 3;
 struct Fixture {
   memory::Hooks hooks{budget};
   memory::Hooks index_hooks{budget};  // a pin may split a cached node, which takes memory
+  cache_test::TestClock clock;
   pkv_cache cache = nullptr, prefixed = nullptr;
   pkv_session session = nullptr, stepping = nullptr;
   pkv_batch batch = nullptr;
@@ -49,6 +51,7 @@ struct Fixture {
     auto prefix = made<pkv_prefix_config>({.max_events = 8});
     config.prefix = &prefix;
     config.allocator = index_hooks.allocator();
+    config.clock = clock.hook();
     EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &prefixed));
     cache_text();
     auto pool_config = made<pkv_pool_config>({.blocks = 100, .allocator = hooks.allocator()});

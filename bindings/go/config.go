@@ -90,6 +90,7 @@ type CacheConfig struct {
 	Logger Logger // nil: silence.
 	// Copies blocks of groups with BlockBytes, which need it.
 	BlockIO BlockIO
+	Clock   Clock // Of durations of hints, for tests; nil: the system's.
 }
 
 // numbers converts the numbers of a call or a config for C, and keeps the first error.
@@ -196,6 +197,7 @@ func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
 func (c *CacheConfig) arenaSize() int {
 	size := spaceFor[raw.CacheConfig](1) + spaceFor[raw.PrefixConfig](1) +
 		spaceFor[raw.Logger](1) + spaceFor[raw.Runner](1) + spaceFor[raw.BlockIO](1) +
+		spaceFor[raw.Clock](1) +
 		spaceFor[raw.LayerGroup](len(c.Groups)) + c.Store.arenaSize() +
 		spaceFor[byte](len(c.MemoryDirectory)+1)
 	for i := range c.Groups {
@@ -235,6 +237,9 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	}
 	if c.BlockIO != nil {
 		out.BlockIO = first(placed(a, []raw.BlockIO{hooks.blockIO(c.BlockIO, c.Groups)}))
+	}
+	if c.Clock != nil {
+		out.Clock = first(placed(a, []raw.Clock{hooks.clock(c.Clock)}))
 	}
 	threads := n.u32("Threads", c.Threads)
 	if c.Runner != nil {

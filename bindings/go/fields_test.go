@@ -85,6 +85,7 @@ func TestFieldsOfACache(t *testing.T) {
 	config.Groups, config.Prefix = []LayerGroup{group, group}, &prefix
 	config.Logger = func(LogLevel, string) {}
 	config.BlockIO = noBlocks{}
+	config.Clock = func() time.Duration { return 0 }
 	for _, runner := range []Runner{nil, Goroutines(2)} {
 		config.Runner = runner
 		a, err := newArena(config.arenaSize())
@@ -111,6 +112,9 @@ func TestFieldsOfACache(t *testing.T) {
 		arrived(t, out.Prefix, "")
 		if out.Logger.Log == 0 || out.Logger.User == 0 {
 			t.Errorf("the logger is %+v", out.Logger)
+		}
+		if out.Clock.NowMs == 0 || out.Clock.User == 0 {
+			t.Errorf("the clock is %+v", out.Clock)
 		}
 		ends.forget()
 		a.free()

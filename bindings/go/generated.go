@@ -324,11 +324,11 @@ type HintAction int32
 
 // Values of HintAction.
 const (
-	// Evicts them later or earlier than others, as `retention` says. Of a text: the blocks that are
-	// cached now; with a duration, only until it is over, and only later, not earlier. Of a
-	// session: the blocks that it leaves when it ends, and the duration begins then. Of several
-	// ranges the later hint wins, and the whole session ([0, 0) without a duration) replaces all. A
-	// shared block has the highest retention of all its sessions.
+	// Evicts blocks later or earlier than others, as `retention` says. For a text, it applies to
+	// the blocks cached now. A duration limits it in time, and may only raise the retention. For a
+	// session, it applies to the blocks that the session leaves behind; the duration starts when
+	// the session ends. Where ranges overlap, the latest hint wins; [0, 0) without a duration
+	// replaces all earlier ones. A shared block has the highest retention of all its sessions.
 	HintRetain HintAction = 1
 	// Only of a session: a later one will probably begin with its tokens in about duration_ms, for
 	// example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy LEARNED
@@ -350,7 +350,7 @@ const (
 	// that has the most. It is forgotten if it has not begun within the duration. See
 	// pkv_store_wait.
 	HintPrefetch HintAction = 5
-	// Writes what is cached before `end` to the store now, and not when its session ends.
+	// Writes what is cached before `end` to the store now, instead of when its session ends.
 	HintShare HintAction = 6
 	// As SHARE; blocks of the range get the retention LOW once all are written.
 	HintDemote HintAction = 7

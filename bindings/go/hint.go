@@ -58,14 +58,6 @@ func (p Prefix) Hint(salt string, tokens []int32, hint Hint) (HintResult, error)
 	return hintResultOf(out), err
 }
 
-// SetHintClock sets the clock by which durations of hints end, for tests: it stands at that time
-// since the cache was created until it is set again.
-func (p Prefix) SetHintClock(now time.Duration) error {
-	n := numbers{op: "set hint clock"}
-	ms := n.milliseconds("now", now)
-	return n.call(p.cache, func() raw.Status { return raw.HintSetClock(p.cache.handle, ms) })
-}
-
 // Hint gives a hint about the session and returns what came of it.
 func (s *Session) Hint(hint Hint) (HintResult, error) {
 	given, err := hint.place("hint")

@@ -3,6 +3,7 @@ package pagedkv
 import (
 	"math"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -13,6 +14,10 @@ import (
 // Logger receives one line without a newline, from any thread and perhaps several at once. It must
 // not call the library.
 type Logger func(level LogLevel, message string)
+
+// Clock returns the time since any moment before, from any thread and perhaps several at once. It
+// may stand still; a time before an earlier one counts as that one. It must not call the library.
+type Clock func() time.Duration
 
 // Runner computes tasks: it calls run(i, worker) once for every i in [0, tasks), from any
 // goroutines and in any order, and returns when all of them have returned; run does nothing after
@@ -57,7 +62,7 @@ var registry struct {
 	entries map[uintptr]any
 	once    sync.Once
 	// C's addresses of the functions below.
-	log, run, read, write, readBlocks, writeBlocks uintptr
+	log, clock, run, read, write, readBlocks, writeBlocks uintptr
 }
 
 // These numbers are passed as C pointers, but Go's runtime rejects pointers into the first page.
@@ -73,6 +78,7 @@ func (h *hooks) register(entry any) uintptr {
 	registry.once.Do(func() {
 		registry.entries, registry.last = map[uintptr]any{}, firstEntry
 		registry.log, registry.run = purego.NewCallback(logHook), purego.NewCallback(runHook)
+		registry.clock = purego.NewCallback(clockHook)
 		registry.read, registry.write = purego.NewCallback(readHook), purego.NewCallback(writeHook)
 		registry.readBlocks = purego.NewCallback(readBlocksHook)
 		registry.writeBlocks = purego.NewCallback(writeBlocksHook)
@@ -105,6 +111,11 @@ func (h *hooks) logger(logger Logger) raw.Logger {
 	return raw.Logger{Log: registry.log, User: user}
 }
 
+func (h *hooks) clock(clock Clock) raw.Clock {
+	user := h.register(clock)
+	return raw.Clock{NowMs: registry.clock, User: user}
+}
+
 func (h *hooks) runner(runner Runner, workers uint32) raw.Runner {
 	user := h.register(runner)
 	return raw.Runner{Run: registry.run, User: user, Threads: workers}
@@ -135,6 +146,12 @@ func logHook(user uintptr, level int32, message unsafe.Pointer) uintptr {
 	return guarded(func() uintptr {
 		registered(user).(Logger)(LogLevel(level), raw.Text(message))
 		return 0
+	})
+}
+
+func clockHook(user uintptr) uintptr {
+	return guarded(func() uintptr {
+		return uintptr(registered(user).(Clock)() / time.Millisecond)
 	})
 }
 

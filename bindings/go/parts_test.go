@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,15 +59,18 @@ func TestPool(t *testing.T) {
 }
 
 func TestDurationsOfHints(t *testing.T) {
-	cache := newCache(t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{}})
+	var now atomic.Int64
+	cache := newCache(t, pagedkv.CacheConfig{
+		Prefix: &pagedkv.PrefixConfig{},
+		Clock:  func() time.Duration { return time.Duration(now.Load()) },
+	})
 	prefix, text := cache.Prefix(), numbered(10, 32)
 	session := open(t, cache)
 	extend(t, session, text)
 	must(t, session.Close())
-	must(t, prefix.SetHintClock(time.Hour))
 	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Microsecond}
 	must(t, errorOf(prefix.Hint("", text, pin)))
-	must(t, prefix.SetHintClock(time.Hour+time.Millisecond))
+	now.Store(int64(time.Millisecond))
 	unpinned, err := prefix.Hint("", text, pagedkv.Hint{Action: pagedkv.HintUnpin})
 	if err != nil || unpinned.Outcome != pagedkv.HintMissing {
 		t.Errorf("a short pin has not ended: %+v, %v", unpinned, err)
@@ -74,21 +78,20 @@ func TestDurationsOfHints(t *testing.T) {
 	pin.Duration = -1
 	err = errorOf(prefix.Hint("", text, pin))
 	refused(t, err, pagedkv.ErrOutOfRange, "duration is -1ns, and must not be negative")
-	err = prefix.SetHintClock(-time.Second)
-	refused(t, err, pagedkv.ErrOutOfRange, "now is -1s, and must not be negative")
 }
 
 func TestPrefixIndex(t *testing.T) {
-	cache := newCache(
-		t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{MaxEvents: 64, MaxPinnedBlocks: 2}},
-	)
+	var now atomic.Int64
+	cache := newCache(t, pagedkv.CacheConfig{
+		Prefix: &pagedkv.PrefixConfig{MaxEvents: 64, MaxPinnedBlocks: 2},
+		Clock:  func() time.Duration { return time.Duration(now.Load()) },
+	})
 	prefix, text := cache.Prefix(), numbered(10, 40)
 	session, err := cache.OpenSession(&pagedkv.SessionConfig{Salt: "a"})
 	must(t, err)
 	extend(t, session, text)
 	must(t, session.Close())
 
-	must(t, prefix.SetHintClock(1000*time.Second))
 	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Second}
 	pinned, err := prefix.Hint("a", text, pin)
 	must(t, err)
@@ -106,7 +109,7 @@ func TestPrefixIndex(t *testing.T) {
 	if stats.CachedBlocks != 2 || stats.PinnedBlocks != 2 || stats.PublishedBlocks != 2 {
 		t.Errorf("%+v", stats)
 	}
-	must(t, prefix.SetHintClock(1001*time.Second))
+	now.Store(int64(time.Second))
 	unpinned, err := prefix.Hint("a", text, pagedkv.Hint{Action: pagedkv.HintUnpin, End: 32})
 	if err != nil || unpinned.Outcome != pagedkv.HintMissing {
 		t.Errorf("the pin has not ended: %+v, %v", unpinned, err)

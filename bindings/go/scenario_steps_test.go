@@ -95,8 +95,7 @@ var actions = map[string]func(*player, object){
 	"victims": (*player).victims,
 	"hint":    (*player).hint,
 	"clock": func(p *player, o object) {
-		now := time.Duration(number(o, "now_ms")) * time.Millisecond
-		p.status(o, p.cache.Prefix().SetHintClock(now))
+		p.now.Store(int64(number(o, "now_ms")))
 	},
 	"flush": func(p *player, o object) {
 		queued, err := p.cache.Store().Flush(time.Minute)

@@ -11,7 +11,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
@@ -78,7 +80,8 @@ type player struct {
 	tolerance float64
 	sessions  map[string]*pagedkv.Session
 	snapshots map[string]*pagedkv.Snapshot
-	device    *device // nil if no group has block_bytes
+	device    *device      // nil if no group has block_bytes
+	now       atomic.Int64 // the cache's clock, in milliseconds
 }
 
 // fill sets the fields of a Go struct from an object with C's names.
@@ -124,6 +127,7 @@ func (p *player) configure(given object) {
 		p.config.Store = &pagedkv.StoreConfig{Directory: filepath.Join(p.t.TempDir(), "store")}
 	}
 	p.fill(&p.config, given)
+	p.config.Clock = func() time.Duration { return time.Duration(p.now.Load()) * time.Millisecond }
 	if p.config.Groups[0].BlockBytes != 0 {
 		p.device = &device{}
 		for range p.config.Groups {

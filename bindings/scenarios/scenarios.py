@@ -487,7 +487,6 @@ SCENARIOS = [
         do("stats", fields={"used_blocks": 2}),
         do("hint", **TEXT, hint={"action": "PKV_HINT_RETURN"}, status="PKV_INVALID_ARGUMENT"),
         do("hint", **TEXT, hint={"action": "PKV_HINT_PIN", "end": 49}, status="PKV_OUT_OF_RANGE"),
-        do("clock", now_ms=10**9, status="PKV_INVALID_ARGUMENT"),
         do("validate"),
     ),
     scenario(

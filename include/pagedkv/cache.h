@@ -328,6 +328,8 @@ typedef struct pkv_cache_config {
   const pkv_logger* logger;
   /** Copies blocks of groups with block_bytes. NULL (default): no group has them. */
   const pkv_block_io* block_io;
+  /** For durations of hints. NULL (default): the system's monotonic clock. */
+  const pkv_clock* clock;
 } pkv_cache_config;
 
 /** Sizes of K and V, for one layer group or all of them. */

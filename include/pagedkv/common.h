@@ -219,6 +219,19 @@ typedef struct pkv_logger {
 } pkv_logger;
 
 /**
+ * The clock by which durations of hints end (hint.h), for tests and simulations that decide what
+ * time it is.
+ */
+typedef struct pkv_clock {
+  /**
+   * Returns the time in milliseconds since any moment. It may stand still; a time before an earlier
+   * one counts as that one. At UINT64_MAX everything ends, even what has no duration.
+   */
+  uint64_t (*now_ms)(void* user);
+  void* user; /**< Passed to now_ms. */
+} pkv_clock;
+
+/**
  * Threads supplied by the caller, used instead of the library's own. Results do not depend on which
  * thread runs a task.
  *

@@ -13,7 +13,8 @@
  * fails all the same ends none. A hint does not touch what other salts have cached; a quota
  * (pkv_prefix_set_quota) bounds what a salt can keep by hints.
  *
- * Durations are in milliseconds. What a hint asked for ends by itself after that time.
+ * Durations are in milliseconds, by the `clock` of the cache's config. What a hint asked for ends
+ * by itself after its duration.
  *
  * Threads: every function may be called from any thread, also while the session is in a batch. A
  * hint locks the prefix index as a match does.
@@ -31,11 +32,13 @@ extern "C" {
 /** What to do with the blocks of a range. */
 typedef enum pkv_hint_action PKV_ENUM {
   /**
-   * Evicts them later or earlier than others, as `retention` says. Of a text: the blocks that are
-   * cached now; with a duration, only until it is over, and only later, not earlier. Of a session:
-   * the blocks that it leaves when it ends, and the duration begins then. Of several ranges the
-   * later hint wins, and the whole session ([0, 0) without a duration) replaces all. A shared block
-   * has the highest retention of all its sessions.
+   * Evicts blocks later or earlier than others, as `retention` says.
+   *
+   * For a text, it applies to the blocks cached now. A duration limits it in time, and may only
+   * raise the retention. For a session, it applies to the blocks that the session leaves behind;
+   * the duration starts when the session ends. Where ranges overlap, the latest hint wins; [0, 0)
+   * without a duration replaces all earlier ones. A shared block has the highest retention of all
+   * its sessions.
    */
   PKV_HINT_RETAIN = 1,
   /**
@@ -64,7 +67,7 @@ typedef enum pkv_hint_action PKV_ENUM {
    * most. It is forgotten if it has not begun within the duration. See pkv_store_wait.
    */
   PKV_HINT_PREFETCH = 5,
-  /** Writes what is cached before `end` to the store now, and not when its session ends. */
+  /** Writes what is cached before `end` to the store now, instead of when its session ends. */
   PKV_HINT_SHARE = 6,
   /** As SHARE; blocks of the range get the retention LOW once all are written. */
   PKV_HINT_DEMOTE = 7,
@@ -169,19 +172,6 @@ PKV_API pkv_status pkv_hint_text(pkv_cache cache, const void* salt, size_t salt_
  */
 PKV_API pkv_status pkv_hint_session(pkv_session session, const pkv_hint* hint,
                                     pkv_hint_result* result);
-
-/**
- * Sets the clock by which durations end, for tests and simulations: it stands at now_ms until it is
- * set again. Before, it counts milliseconds since the cache was created. At UINT64_MAX everything
- * ends, even what has no duration.
- *
- * @param cache   The cache.
- * @param now_ms  The time.
- *
- * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (the time is before that of the clock).
- * Since 1.0.
- */
-PKV_API pkv_status pkv_hint_set_clock(pkv_cache cache, uint64_t now_ms);
 
 #ifdef __cplusplus
 }

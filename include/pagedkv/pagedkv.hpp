@@ -952,8 +952,6 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
       return pkv_hint_text(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), &hint, out);
     });
   }
-  /** Sets the clock of hints, for tests. */
-  void set_hint_clock(uint64_t now_ms) { check(pkv_hint_set_clock(handle_, now_ms)); }
   /** For all salts. */
   pkv_prefix_stats prefix_stats() const {
     return detail::filled<pkv_prefix_stats>(

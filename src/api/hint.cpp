@@ -62,7 +62,3 @@ pkv_status pkv_hint_session(pkv_session handle, const pkv_hint* hint, pkv_hint_r
     if (result != nullptr) fill_struct(result, done, "result");
   });
 }
-
-pkv_status pkv_hint_set_clock(pkv_cache handle, uint64_t now_ms) {
-  return guarded([&] { index_of(*CacheLease(handle)).set_time(now_ms); });
-}

@@ -1,11 +1,17 @@
-// A clock in milliseconds that stands still once it was set, so that tests and simulations decide
-// when times to live end. A time that never comes does once the clock is set to its last one.
+// The clock in milliseconds by which durations end: the system's, or the caller's, with which tests
+// and simulations decide what time it is. A time that never comes does once the caller's clock is
+// at the last one.
 #pragma once
 
+#include <pagedkv/common.h>
+
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <optional>
+
+#include "base/memory.h"
 
 namespace pkv {
 
@@ -13,24 +19,37 @@ class Clock {
  public:
   static constexpr uint64_t never = std::numeric_limits<uint64_t>::max();
 
-  // Milliseconds since the clock was made, or the time that was set last.
+  // If its function is NULL, the system's monotonic clock.
+  explicit Clock(const pkv_clock& clock) : clock_(clock) {}
+
+  // Returns the time, which is never before one that it returned earlier.
   uint64_t now_ms() const {
-    using std::chrono::milliseconds;
-    if (set_) return *set_;
-    const auto passed = std::chrono::steady_clock::now() - start_;
-    return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(passed).count());
+    const uint64_t read = read_ms();
+    uint64_t latest = latest_.load(std::memory_order_relaxed);
+    while (latest < read && !latest_.compare_exchange_weak(latest, read, std::memory_order_relaxed))
+      continue;
+    return std::max(latest, read);
   }
   // The time in `ms` milliseconds; `never` for 0, and if it is beyond what 64 bits can count.
   uint64_t in_ms(uint64_t ms) const {
     const uint64_t now = now_ms();
     return ms == 0 || ms > never - now ? never : now + ms;
   }
-  // The clock stands at `ms` from now on.
-  void set(uint64_t ms) { set_ = ms; }
 
  private:
+  uint64_t read_ms() const {
+    if (clock_.now_ms != nullptr) {
+      const HookScope scope;
+      return clock_.now_ms(clock_.user);
+    }
+    const auto passed = std::chrono::steady_clock::now() - start_;
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
+  }
+
+  const pkv_clock clock_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::optional<uint64_t> set_;
+  mutable std::atomic<uint64_t> latest_{0};
 };
 
 }  // namespace pkv

@@ -25,6 +25,7 @@ struct Elsewhere {
     uint64_t blocks = 32;
     const pkv_store_config* store = nullptr;
     uint64_t block_bytes = EngineMemory::block_bytes;
+    const pkv_clock* clock = nullptr;
   };
   Elsewhere() : Elsewhere(Options()) {}
   explicit Elsewhere(const Options& options) : engine(2, options.blocks) {
@@ -38,7 +39,8 @@ struct Elsewhere {
                                           .blocks = options.blocks,
                                           .prefix = &prefix,
                                           .store = options.store,
-                                          .block_io = engine.hooks()});
+                                          .block_io = engine.hooks(),
+                                          .clock = options.clock});
     cache = create(config);
   }
 

@@ -8,15 +8,12 @@ namespace {
 
 class HintTest : public Prefix {
  protected:
-  static constexpr uint64_t start = 1'000'000;
-
   void make(uint64_t blocks, uint64_t max_pinned = 0, uint64_t quota = 0) {
     Prefix::make(blocks, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU,
                                                   .max_pinned_blocks = max_pinned,
                                                   .max_blocks_per_salt = quota}));
-    set_time(0);
   }
-  void set_time(uint64_t ms) { CHECK(pkv_hint_set_clock(cache_, start + ms)); }
+  void set_time(uint64_t ms) { clock_.set(ms); }
   void press(uint64_t blocks) {
     Session session = open(cache_);
     CHECK(pkv_session_reserve(session, blocks * 16));
@@ -289,13 +286,48 @@ TEST_F(HintTest, WithoutAnIndexOrAStore) {
   const pkv_hint retain = hint_of(PKV_HINT_RETAIN);
   REFUSED(PKV_UNSUPPORTED, pkv_hint_session(session, &retain, nullptr));
   REFUSED(PKV_UNSUPPORTED, pkv_hint_text(plain, nullptr, 0, 0, nullptr, &retain, nullptr));
-  REFUSED(PKV_UNSUPPORTED, pkv_hint_set_clock(plain, UINT64_MAX));
 }
 
-TEST_F(HintTest, TheClockDoesNotGoBack) {
+TEST_F(HintTest, AClockThatGoesBackStandsStill) {
   make(8);
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_set_clock(cache_, start - 1));
-  EXPECT_STREQ("the clock is at 1000000 ms; it cannot be set to 999999", pkv_last_error());
+  serve(text(1, 32));
+  set_time(50);
+  expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 32), "", {.duration_ms = 100}));
+  set_time(0);
+  expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 32), "", {.duration_ms = 100}));
+  set_time(149);
+  EXPECT_EQ(2u, figures().pinned_blocks);
+  set_time(150);
+  EXPECT_EQ(0u, figures().pinned_blocks);
+}
+
+// At the last time, even what has no duration ends, and what is asked for does not begin.
+TEST_F(HintTest, AllEndsAtTheLastTime) {
+  make(8);
+  serve(text(1, 32));
+  expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 32)));
+  clock_.set(UINT64_MAX - 1);
+  EXPECT_EQ(2u, figures().pinned_blocks);
+  clock_.end();
+  EXPECT_EQ(0u, figures().pinned_blocks);
+  expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 32), "", {.duration_ms = 100}));
+  EXPECT_EQ(0u, figures().pinned_blocks);
+}
+
+// The system's clock is one that goes on.
+TEST_F(HintTest, DurationsEndByThemselves) {
+  auto prefix = made<pkv_prefix_config>();
+  ModelConfig config = config_of({}, 8, PKV_STORAGE_NONE);
+  config.prefix = &prefix;
+  const Cache cache = create(config);
+  const Text whole = text(1, 32);
+  Session session = open(cache);
+  Batch batch = begin(cache, {session}, {32});
+  commit(batch, whole);
+  hint(cache, PKV_HINT_PIN, whole, "", {.duration_ms = 1});
+  auto stats = made<pkv_prefix_stats>();
+  do CHECK(pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &stats));
+  while (stats.pinned_blocks > 0);
 }
 
 // ---- With a store -------------------------------------------------------------------------------

@@ -11,14 +11,13 @@ namespace {
 
 constexpr uint64_t quota = 12, longest = 6 * 16, blocks = 40;
 
-Cache make(uint64_t capacity) {
+Cache make(uint64_t capacity, const TestClock& clock) {
   auto prefix =
       made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU, .max_pinned_blocks = capacity});
   ModelConfig config = config_of({}, capacity, PKV_STORAGE_NONE);
   config.prefix = &prefix;
-  Cache cache = create(config);
-  CHECK(pkv_hint_set_clock(cache, 1));
-  return cache;
+  config.clock = clock.hook();
+  return create(config);
 }
 
 struct Twins {
@@ -69,7 +68,7 @@ struct Twins {
       const pkv_hint given = draw_hint(other.size());
       if (given.action != PKV_HINT_RETURN) hint(both, given.action, other, "loud", given);
     }
-    if (random.chance(20)) CHECK(pkv_hint_set_clock(both, now += random.below(20)));
+    if (random.chance(20)) clock.advance(random.below(20));
   }
 
   // Serves the quiet tenant in both caches. Returns how much more matched beside the loud one.
@@ -81,8 +80,9 @@ struct Twins {
   }
 
   Random random;
-  Cache both = make(blocks), one = make(blocks - quota - longest / 16);
-  uint64_t now = 1, hits = 0;
+  TestClock clock{1};
+  Cache both = make(blocks, clock), one = make(blocks - quota - longest / 16, clock);
+  uint64_t hits = 0;
 };
 
 TEST(HintTwin, HintsOfOneSaltDoNotCostAnotherItsHits) {

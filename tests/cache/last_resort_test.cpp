@@ -78,7 +78,7 @@ class Twin : WorldSessions {
     return true;
   }
 
-  void end_all_pins() { CHECK(pkv_hint_set_clock(cache(), UINT64_MAX)); }
+  void end_all_pins() { here_->clock.end(); }
   // Ends a pin, and returns whether it was there.
   bool unpin(size_t i) {
     return hint(cache(), PKV_HINT_UNPIN, pins_[i].second, pins_[i].first).outcome ==

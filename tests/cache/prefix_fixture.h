@@ -7,6 +7,7 @@
 #include "../support/cache.h"
 #include "../support/hints.h"
 #include "../support/rows.h"
+#include "../support/test_clock.h"
 
 namespace cache_test {
 
@@ -27,6 +28,7 @@ inline Text text(int32_t name, size_t n) {
 class Prefix : public testing::Test {
  protected:
   const Model model_{2, 2, 2, 16};
+  TestClock clock_;
   Cache cache_;
   uint32_t window_ = 0;  // The window of the second group.
   // No other thread uses the cache, so it may be validated at any time.
@@ -69,7 +71,8 @@ class Prefix : public testing::Test {
                                           .prefix = &prefix,
                                           .store = store_,
                                           .runner = runner_,
-                                          .logger = logger_});
+                                          .logger = logger_,
+                                          .clock = clock_.hook()});
     cache_ = create(config);
   }
 

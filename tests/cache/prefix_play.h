@@ -14,6 +14,7 @@
 #include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "../support/rows.h"
+#include "../support/test_clock.h"
 #include "engine_memory.h"
 
 namespace cache_test {
@@ -57,7 +58,8 @@ inline constexpr PrefixSetup prefix_setups[] = {
     {"mixed_tier", PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN, PKV_EVICTION_LRU, 24, 27, 0, true, false,
      1}};
 
-inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, EngineMemory& engine) {
+inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, EngineMemory& engine,
+                                const TestClock& clock) {
   auto prefix = made<pkv_prefix_config>({.eviction = setup.eviction,
                                          .max_pinned_blocks = 6,
                                          .max_blocks_per_salt = setup.max_blocks_per_salt,
@@ -80,7 +82,8 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, Engin
                                         .layout = setup.layout,
                                         .blocks = setup.blocks,
                                         .threads = 1,
-                                        .prefix = &prefix});
+                                        .prefix = &prefix,
+                                        .clock = clock.hook()});
   auto behind = made<pkv_store_config>({.store = &store});
   if (setup.tier) config.store = &behind;
   if (setup.elsewhere_from < 2) config.block_io = engine.hooks();
@@ -91,9 +94,10 @@ inline Cache create_with_prefix(const PrefixSetup& setup, pkv_store store, Engin
 // A cache of a setup, and the store that it may have.
 struct PrefixWorld {
   explicit PrefixWorld(const PrefixSetup& chosen)
-      : setup(chosen), cache(create_with_prefix(chosen, store.table(), engine)) {}
+      : setup(chosen), cache(create_with_prefix(chosen, store.table(), engine, clock)) {}
   const PrefixSetup& setup;
   MemoryStore store;
+  TestClock clock;
   EngineMemory engine{2, setup.blocks};  // of groups that the library keeps no rows of
   Cache cache;
 };
@@ -106,9 +110,10 @@ class PrefixPlay {
         cache_(world.cache),
         store_(world.store),
         engine_(world.engine),
+        clock_(world.clock),
         random_(random),
         alone_(alone) {
-    if (alone) CHECK(pkv_hint_set_clock(cache_, now_));
+    clock_.set(now_);
   }
 
   // Draws the choices of the operation from these.
@@ -152,7 +157,7 @@ class PrefixPlay {
   void finish() {
     talks_.clear();
     snapshots_.clear();
-    CHECK(pkv_hint_set_clock(cache_, UINT64_MAX));  // All pins end.
+    clock_.end();
     settle();
   }
 
@@ -403,11 +408,10 @@ class PrefixPlay {
     }
   }
 
-  // Lets time pass, and forgets the pins that ended.
+  // Lets time pass. The clocks of several threads differ, so the cache's goes forth and back.
   void pass_time() {
-    if (!alone_) return;
     now_ += random_.below(20);
-    CHECK(pkv_hint_set_clock(cache_, now_));
+    clock_.set(now_);
   }
 
   static Text first_tokens(const Text& text, uint64_t n) {
@@ -456,7 +460,7 @@ class PrefixPlay {
     larger.blocks = 512;
     larger.tier = false;
     EngineMemory engine(2, larger.blocks);
-    const Cache other = create_with_prefix(larger, store_.table(), engine);
+    const Cache other = create_with_prefix(larger, store_.table(), engine, clock_);
     const std::vector<Session> loaded = store::load(other, file, &config);
     ASSERT_EQ(talks_.size(), loaded.size());
     for (size_t i = 0; i < loaded.size(); i++)
@@ -600,6 +604,7 @@ class PrefixPlay {
   pkv_cache cache_;
   MemoryStore& store_;
   EngineMemory& engine_;
+  TestClock& clock_;
   Random random_;
   const bool alone_;
   std::vector<Talk> talks_;

@@ -52,7 +52,7 @@ inline void PrintTo(const SmallCache& kind, std::ostream* out) { *out << kind.na
 
 // Groups that are elsewhere need an engine.
 inline Cache create(const SmallCache& kind, const pkv_store_config* store = nullptr,
-                    EngineMemory* engine = nullptr) {
+                    EngineMemory* engine = nullptr, const pkv_clock* clock = nullptr) {
   std::vector<pkv_layer_group> groups;
   for (const SmallGroup& from : kind.groups) {
     pkv_layer_group& group = groups.emplace_back(made<pkv_layer_group>());
@@ -78,7 +78,8 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
                                         .threads = 1,
                                         .prefix = kind.prefix ? &prefix : nullptr,
                                         .store = store,
-                                        .block_io = kind.elsewhere() ? engine->hooks() : nullptr});
+                                        .block_io = kind.elsewhere() ? engine->hooks() : nullptr,
+                                        .clock = clock});
   if (kind.shared) {
     share_memory(config);
     for (pkv_layer_group& group : groups) group.blocks = 0;

@@ -5,6 +5,7 @@
 
 #include "../support/hints.h"
 #include "../support/rounds.h"
+#include "../support/test_clock.h"
 #include "small_cache.h"
 
 namespace cache_test::victims_pins_test {
@@ -14,8 +15,8 @@ namespace {
 // pinned, in all groups of a cache that other pins and a running batch leave few blocks of.
 class PinnedTails {
  public:
-  PinnedTails(const SmallCache& kind, uint64_t seed) : random_(seed), cache_(create(kind)) {
-    CHECK(pkv_hint_set_clock(cache_, 1'000'000));
+  PinnedTails(const SmallCache& kind, uint64_t seed)
+      : random_(seed), cache_(create(kind, nullptr, nullptr, clock_.hook())) {
     const pkv_session running = running_;
     const auto of_running = static_cast<uint32_t>(16 * random_.below(5));
     pkv_batch begun = nullptr;
@@ -61,7 +62,7 @@ class PinnedTails {
     return refused;
   }
 
-  void end_pins() { CHECK(pkv_hint_set_clock(cache_, UINT64_MAX)); }
+  void end_pins() { clock_.end(); }
 
   pkv_status begin_step() {
     pkv_batch begun = nullptr;
@@ -126,6 +127,7 @@ class PinnedTails {
   }
 
   Random random_;
+  TestClock clock_;
   Cache cache_;
   Session running_ = open(cache_);
   Batch running_batch_;

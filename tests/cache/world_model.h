@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../store/support.h"
+#include "../support/test_clock.h"
 #include "small_cache.h"
 
 namespace world {
@@ -81,8 +82,9 @@ inline const std::vector<SmallCache>& kinds() {
 struct Place {
   explicit Place(const SmallCache& kind, const pkv_store_config* store = nullptr)
       : engine(kind.groups.size(), kind.blocks * (kind.shared ? kind.groups.size() : 1)),
-        cache(create(kind, store, &engine)) {}
+        cache(create(kind, store, &engine, clock.hook())) {}
   EngineMemory engine;
+  cache_test::TestClock clock;
   Cache cache;
 };
 

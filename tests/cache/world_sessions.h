@@ -430,9 +430,7 @@ class WorldSessions {
   // ---- The index ------------------------------------------------------------------------------
 
   // Times of hints end when pass_time() says so.
-  void set_clock() {
-    if (kind_.prefix) CHECK(pkv_hint_set_clock(cache(), now_ms_));
-  }
+  void set_clock() { here_->clock.set(now_ms_); }
   void pass_time() {
     now_ms_ += random_.below(20);
     set_clock();

@@ -486,6 +486,9 @@ TEST(Cpp, FindsPrefixes) {
   pagedkv::PrefixConfig prefix;
   prefix.max_events = 64;
   config.prefix = &prefix;
+  uint64_t now = 1'000'000;
+  const pkv_clock clock{[](void* user) { return *static_cast<uint64_t*>(user); }, &now};
+  config.clock = &clock;
   Cache cache(config);
   const std::string salt("tenant\0one", 10);
   {
@@ -496,12 +499,11 @@ TEST(Cpp, FindsPrefixes) {
   }
   EXPECT_EQ(cache.probe_prefix(text(40), salt), 32u);
   EXPECT_EQ(cache.probe_prefix(text(40)), 0u);
-  cache.set_hint_clock(1'000'000);
   EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_PIN, 5), text(20), salt).tokens, 16u);
   EXPECT_EQ(cache.prefix_stats(salt).pinned_blocks, 1u);
   EXPECT_EQ(cache.prefix_stats("").cached_blocks, 0u);
   EXPECT_EQ(cache.prefix_stats().cached_blocks, cache.prefix_stats(salt).cached_blocks);
-  cache.set_hint_clock(1'000'005);
+  now += 5;
   EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_UNPIN), text(16), salt).outcome, PKV_HINT_MISSING);
 
   uint64_t next = 0, lost = 1;

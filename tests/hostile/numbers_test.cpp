@@ -67,7 +67,6 @@ const Exception anything[] = {
     {"", "hint.duration_ms", "a limit"},
     {"pkv_hint_session", "hint.first", "a position"},
     {"pkv_hint_session", "hint.end", "a position"},
-    {"pkv_hint_set_clock", "now_ms", "a time"},
     {"", "outputs.mass_queries", "a limit"},
     {"", "kv.k_bytes", "a limit"},
     {"", "kv.v_bytes", "a limit"},

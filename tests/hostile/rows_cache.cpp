@@ -273,6 +273,8 @@ std::vector<Case> config_cases() {
   add(CONFIG(c.allocator = &no_functions), invalid);
   add(CONFIG(c.allocator = &no_free), invalid);
   add(CONFIG(c.logger = &no_function), invalid);
+  static const pkv_clock no_time{};
+  add(CONFIG(c.clock = &no_time), invalid);
   return cases;
 }
 

@@ -54,15 +54,7 @@ std::vector<Function> hint_rows() {
        {of_session(WITH(it.end = UINT64_MAX), fine), of_session(WITH(it.first = UINT64_MAX), fine),
         of_session(WITH(it.action = PKV_HINT_RETURN), fine)})
     session.cases.push_back(each);
-
-  Function clock{ROW(pkv_hint_set_clock), {cache, number(UINT64_MAX)}};
-  clock.cases = {{"backwards",
-                  [](World& world, Values& values) {
-                    OK(pkv_hint_set_clock(world.cache, 1'000'000));
-                    values[1] = 999'999;
-                  },
-                  invalid}};
-  return {text, session, clock};
+  return {text, session};
 }
 
 }  // namespace hostile

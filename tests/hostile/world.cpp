@@ -205,7 +205,9 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   auto store = made<pkv_store_config>({.store = &table});
   if (stored) store.wait_ms = 60000;
   if (place.has_store()) config.store = &store;
+  config.clock = clock.hook();
   OK(pkv_cache_create(&config, &cache));
+  config.clock = nullptr;
   config.store = nullptr;
   OK(pkv_cache_create(&config, &other));
   OK(pkv_session_open(cache, nullptr, &session));

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "../support/memory_store.h"
+#include "../support/test_clock.h"
 #include "support.h"
 
 namespace hostile {
@@ -44,6 +45,7 @@ class World {
 
   Hooks hooks;
   cache_test::MemoryStore items;  // Used by a world that is stored.
+  cache_test::TestClock clock;    // Of the first cache.
   const Place place;
   pkv_cache cache = nullptr, other = nullptr;
   pkv_session session = nullptr;  // Has 20 tokens. Its blocks are shared with the snapshot.

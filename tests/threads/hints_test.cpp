@@ -11,6 +11,7 @@
 #include "../cache/elsewhere.h"
 #include "../support/memory_store.h"
 #include "../support/rows.h"
+#include "../support/test_clock.h"
 
 namespace cache_test::hints_test {
 namespace {
@@ -62,7 +63,8 @@ TEST(Hints, AreGivenByManyThreadsAtOnce) {
   MemoryStore store;
   const pkv_store table = store.table();
   const auto config = made<pkv_store_config>({.store = &table});
-  Elsewhere at({.blocks = 40, .store = &config});
+  TestClock clock;
+  Elsewhere at({.blocks = 40, .store = &config, .clock = clock.hook()});
   std::atomic<pkv_session> shared{nullptr};
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> given{0};
@@ -71,7 +73,10 @@ TEST(Hints, AreGivenByManyThreadsAtOnce) {
     threads.emplace_back([&, i] {
       Random random(i);
       try {
-        for (; !stop; given++) give_hint(at, shared, random);
+        for (; !stop; given++) {
+          give_hint(at, shared, random);
+          if (random.chance(10)) clock.advance(1);
+        }
       } catch (const std::exception& error) {
         ADD_FAILURE() << error.what();
       }
@@ -86,7 +91,7 @@ TEST(Hints, AreGivenByManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(given, 1000u);
   settle(at.cache);
-  CHECK(pkv_hint_set_clock(at.cache, UINT64_MAX));
+  clock.end();
   CHECK(pkv_prefix_clear(at.cache, nullptr, PKV_ALL_SALTS));
   settle(at.cache);
   EXPECT_EQ(0u, stats_of(at.cache).used_blocks);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "../support/memory_store.h"
+#include "../support/test_clock.h"
 #include "storm.h"
 #include "texts.h"
 
@@ -31,7 +32,8 @@ class Tails : public testing::TestWithParam<Kind> {
                                           .groups = groups,
                                           .watermark_blocks = GetParam().watermark,
                                           .threads = 1,
-                                          .prefix = &prefix});
+                                          .prefix = &prefix,
+                                          .clock = clock_.hook()});
     const pkv_store table = items_.table();
     auto store = made<pkv_store_config>({.store = &table});
     if (GetParam().with_store) config.store = &store;
@@ -47,6 +49,7 @@ class Tails : public testing::TestWithParam<Kind> {
   void TearDown() override { OK(pkv_cache_destroy(cache_)); }
 
   static constexpr uint64_t blocks = 24;
+  cache_test::TestClock clock_;
   pkv_cache cache_ = nullptr;
   cache_test::MemoryStore items_;
 };
@@ -238,12 +241,15 @@ TEST_P(Tails, HoldTheirOwnTextAndLoseNoBlock) {
   const storm::Clock clock(8'000);
   EXPECT_EQ("", storm::run(storm::threads(3), [&](unsigned, std::mt19937& random) {
               Sessions sessions(cache_, random);
-              while (clock.running()) sessions.operate();
+              while (clock.running()) {
+                sessions.operate();
+                if (random() % 10 == 0) clock_.advance(1);
+              }
             }));
   uint64_t queued = 0;
   if (GetParam().with_store) OK(pkv_store_flush(cache_, 60'000, &queued));
   OK(pkv_cache_validate(cache_));
-  OK(pkv_hint_set_clock(cache_, UINT64_MAX));
+  clock_.end();
   OK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   EXPECT_EQ(0u, stats_of(cache_).used_blocks);
   OK(pkv_cache_validate(cache_));

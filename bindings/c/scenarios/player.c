@@ -79,6 +79,10 @@ static void read_config(scenario_config* config, const cJSON* json) {
 
 /* ---- The player ---- */
 
+static uint64_t now_ms(void* user) {
+  return __atomic_load_n(&((const player*)user)->now_ms, __ATOMIC_RELAXED);
+}
+
 player* player_new(const pkv_dl* lib, const cJSON* scenario, const char* folder) {
   player* p = new_array(1, sizeof *p);
   p->lib = lib;
@@ -90,6 +94,8 @@ player* player_new(const pkv_dl* lib, const cJSON* scenario, const char* folder)
     p->config.block_io = device_block_io(&p->device);
     p->config.cache.block_io = &p->config.block_io;
   }
+  p->config.clock = (pkv_clock){now_ms, p};
+  p->config.cache.clock = &p->config.clock;
   if (lib->cache_create(&p->config.cache, &p->cache) != PKV_OK)
     die(EXIT_BAD_INPUT, "the cache: %s", lib->last_error());
   return p;

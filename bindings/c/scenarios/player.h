@@ -23,6 +23,7 @@ typedef struct scenario_config {
   pkv_store store;
   pkv_store_config tier;
   pkv_block_io block_io;
+  pkv_clock clock;
   layer_shape shapes[MAX_LAYERS];
   uint32_t layers;
 } scenario_config;
@@ -33,6 +34,7 @@ typedef struct player {
   const pkv_dl* lib;
   scenario_config config;
   device device;
+  uint64_t now_ms; /* of the cache's clock, which other threads read */
   pkv_cache cache;
   double tolerance;
   struct {

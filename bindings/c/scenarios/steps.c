@@ -211,7 +211,8 @@ static pkv_status hint(player* p, const cJSON* step) {
 }
 
 static pkv_status clock_is(player* p, const cJSON* step) {
-  return p->lib->hint_set_clock(p->cache, number_of(step, "now_ms"));
+  __atomic_store_n(&p->now_ms, number_of(step, "now_ms"), __ATOMIC_RELAXED);
+  return PKV_OK;
 }
 
 static pkv_status flush(player* p, const cJSON* step) {

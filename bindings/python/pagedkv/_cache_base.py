@@ -70,7 +70,7 @@ class CacheBase(Handle):
 
     def __init__(self, config: CacheConfig) -> None:
         struct = config.build()
-        self._owners = struct.owners  # the cache calls the logger until it is closed
+        self._owners = struct.owners  # the cache calls the hooks until it is closed
         self._memory = Memory()
         self._calls_python = config.block_io is not None or (
             config.store is not None and isinstance(config.store.store, Store | MooncakeStore)
@@ -79,7 +79,7 @@ class CacheBase(Handle):
             struct.store = None if store is None else ctypes.addressof(store)
             self._store = store  # the cache calls it until it is closed
             super().__init__(library().cache_create, ctypes.byref(struct))
-        if self._calls_python or config.logger is not None:
+        if self._calls_python or config.logger is not None or config.clock is not None:
             close_at_exit(self)
         self.config = config
         self._shapes: dict[int, LayerShape] = {}
@@ -194,12 +194,6 @@ class CacheBase(Handle):
         target = self._handle, *_text(tokens, salt)
         bounds = first, end, retention, duration_ms
         return _hints.give(library().hint_text, target, action, *bounds)
-
-    def set_hint_clock(self, now_ms: int) -> None:
-        """Sets the clock by which the durations of hints end, for tests: it stands at `now_ms`
-        until it is set again.
-        """
-        call(library().hint_set_clock, self._handle, unsigned(now_ms, 64, "now_ms"))
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
         """Limits the cached block positions of one salt. None: no limit; 0: the limit in the

@@ -25,6 +25,7 @@ from .generated.records import CachePlan
 from .store import StoreConfig
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+_NOW_MS = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -118,11 +119,11 @@ class CacheConfig(_Layers):
     can be members or names ("bf16", "plain"), stored types also types of NumPy, ml_dtypes,
     PyTorch or JAX; the config keeps members.
 
-    The logger is called with (level, line) on any thread. It must not raise and must not call the
-    library. `runner` is a result of `openmp_runner`; leave `threads` at 0 then. Other hooks for
-    memory and threads are only for C. With `memory_directory` keys and values are in an unnamed
-    file there, and the OS keeps as much of it in memory as fits. Groups with `block_bytes` need
-    `block_io`.
+    The logger is called with (level, line), and the clock, which returns milliseconds, without
+    arguments, on any thread. They must not raise and must not call the library. `runner` is a
+    result of `openmp_runner`; leave `threads` at 0 then. Other hooks for memory and threads are
+    only for C. With `memory_directory` keys and values are in an unnamed file there, and the OS
+    keeps as much of it in memory as fits. Groups with `block_bytes` need `block_io`.
     """
 
     groups: Sequence[LayerGroup] = ()
@@ -143,6 +144,7 @@ class CacheConfig(_Layers):
     groups_share_memory: bool = False
     memory_directory: str | os.PathLike[str] | None = None
     block_io: BlockIO | None = None
+    clock: Callable[[], int] | None = None
 
     def layer_groups(self) -> list[LayerGroup]:
         """The groups; one, if the config describes it with its own fields."""
@@ -193,6 +195,9 @@ class CacheConfig(_Layers):
             hooks = hooks_of(self.block_io, [group.block_bytes for group in described])
             keep.append(hooks)
             struct.block_io = ctypes.addressof(hooks)
+        if self.clock is not None:
+            clock = _clock(self.clock, keep)
+            struct.clock = ctypes.addressof(clock)
         return struct
 
 
@@ -201,3 +206,10 @@ def _logger(log: Callable[[LogLevel, str], None], keep: list[Any]) -> _raw.Logge
     logger = _raw.Logger(ctypes.cast(hook, ctypes.c_void_p), None)
     keep += [hook, logger]
     return logger
+
+
+def _clock(now_ms: Callable[[], int], keep: list[Any]) -> _raw.Clock:
+    hook = _NOW_MS(lambda _user: now_ms())
+    clock = _raw.Clock(ctypes.cast(hook, ctypes.c_void_p), None)
+    keep += [hook, clock]
+    return clock

@@ -139,7 +139,10 @@ class Player:
         if "store" in described:
             described["store"] = pagedkv.StoreConfig(pagedkv.DirectoryStore(folder / "store"))
         self.device = Device(groups, described["blocks"]) if groups[0].block_bytes else None
-        self.config = pagedkv.CacheConfig(**enums(described), groups=groups, block_io=self.device)
+        self.now_ms = 0
+        self.config = pagedkv.CacheConfig(
+            **enums(described), groups=groups, block_io=self.device, clock=lambda: self.now_ms
+        )
         self.cache = pagedkv.Cache(self.config)
         self.tolerance: float = scenario["tolerance"]
         self.sessions: dict[str, pagedkv.Session] = {}
@@ -289,7 +292,7 @@ class Player:
         self.fields(result, step)
 
     def do_clock(self, step: dict[str, Any]) -> None:
-        self.cache.set_hint_clock(step["now_ms"])
+        self.now_ms = step["now_ms"]
 
     def do_flush(self, _step: dict[str, Any]) -> None:
         expect("queued", self.cache.flush_store(timeout_ms=LONG_MS), 0)

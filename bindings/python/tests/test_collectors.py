@@ -403,7 +403,7 @@ def test_objects_of_every_kind_that_are_there_when_python_ends() -> None:
     assert (
         run(
             """
-watched = test_collectors.make(logger=lambda level, sentence: None)
+watched = test_collectors.make(logger=lambda level, sentence: None, clock=lambda: 0)
 kept = test_collectors.rubbish_of_each_kind(watched)[0]
 lost = test_collectors.rubbish_of_each_kind(watched)[0]
 del lost

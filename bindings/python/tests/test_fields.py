@@ -162,6 +162,7 @@ OF_CACHE = SIZES | {
     "prefix",
     "store",
     "block_io",
+    "clock",
 }
 OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "max_draft_tokens"}
 OF_GROUPS |= {"block_bytes"}

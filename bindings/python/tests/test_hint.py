@@ -65,18 +65,20 @@ def compute(cache: pagedkv.Cache, tokens: list[int]) -> pagedkv.Session:
     return session
 
 
-def test_a_pin_ends_in_time(cache: pagedkv.Cache) -> None:
-    tokens = list(range(40))
-    compute(cache, tokens).close()
-    cache.set_hint_clock(10**9)
-    pinned = cache.hint("pin", tokens, duration_ms=5)
-    assert pinned == pagedkv.HintResult(HintOutcome.ACCEPTED, HintReason.NO_REASON, 32)
-    cache.prefix_clear()
-    assert cache.prefix_probe(tokens) == 32
-    cache.set_hint_clock(10**9 + 5)
-    assert cache.hint("unpin", tokens, end=32).outcome == HintOutcome.MISSING
-    cache.prefix_clear()
-    assert cache.prefix_probe(tokens) == 0
+def test_a_pin_ends_in_time() -> None:
+    tokens, now = list(range(40)), [10**9]
+    prefix = pagedkv.PrefixConfig()
+    config = small(blocks=32, storage="none", prefix=prefix, clock=lambda: now[0])
+    with pagedkv.Cache(config) as cache:
+        compute(cache, tokens).close()
+        pinned = cache.hint("pin", tokens, duration_ms=5)
+        assert pinned == pagedkv.HintResult(HintOutcome.ACCEPTED, HintReason.NO_REASON, 32)
+        cache.prefix_clear()
+        assert cache.prefix_probe(tokens) == 32
+        now[0] += 5
+        assert cache.hint("unpin", tokens, end=32).outcome == HintOutcome.MISSING
+        cache.prefix_clear()
+        assert cache.prefix_probe(tokens) == 0
 
 
 def test_a_thinking_part_is_dropped(cache: pagedkv.Cache) -> None:

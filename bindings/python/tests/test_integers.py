@@ -211,11 +211,6 @@ def hinted(**given: Any) -> Any:
     }
 
 
-def clock_set(made: pagedkv.Cache, now_ms: Any) -> None:
-    made.set_hint_clock(10**6)  # beyond the time that really passes
-    made.set_hint_clock(now_ms)
-
-
 def loaded(session: pagedkv.Session, most: Any) -> Any:
     made = cast(pagedkv.Cache, session.cache)
     file = cast(bytes, pagedkv.save(made, [session]))
@@ -258,7 +253,6 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "KVView.of_cache.layer": (with_cache(lambda c, v: repr(pagedkv.KVView.of_cache(c, v))), 1),
     "Cache.pool_stats.group": (with_cache(lambda c, v: c.pool_stats(v).blocks), 0),
     "Cache.open_session.priority": (with_cache(lambda c, v: len(c.open_session(priority=v))), 3),
-    "Cache.set_hint_clock.now_ms": (with_cache(clock_set), 10**7),
     "Cache.prefix_set_quota.blocks": (with_cache(lambda c, v: c.prefix_set_quota(b"a", v)), 3),
     "Cache.prefix_events.first": (in_session(lambda s, v: s.cache.prefix_events(v)), 1),
     "Cache.prefix_events.n": (in_session(lambda s, v: s.cache.prefix_events(0, v)), 2),

@@ -45,13 +45,18 @@ static void think(pkv_cache cache, text* t) {
 }
 /* [session end] */
 
+/* A clock that stands still until the program moves it. */
+static uint64_t now_ms(void* user) { return *(const uint64_t*)user; }
+
 int main(void) {
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
+  uint64_t now = 0;
+  const pkv_clock clock = {now_ms, &now};
   pkv_cache_config config = toy_config();
   config.prefix = &prefix;
+  config.clock = &clock;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
-  check(pkv_hint_set_clock(cache, 1000000)); /* stands still until it is set again */
 
   text t = {0};
   add(&t,
@@ -62,7 +67,7 @@ int main(void) {
   hint_text(cache, "pin the prompt for a minute", &prompt,
             (pkv_hint){.action = PKV_HINT_PIN, .end = 64, .duration_ms = 60000});
   hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP});
-  check(pkv_hint_set_clock(cache, 1060000)); /* a minute later */
+  now += 60000; /* a minute later */
   hint_text(cache, "unpin it", &prompt, (pkv_hint){.action = PKV_HINT_UNPIN, .end = 64});
   hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP});
   hint_text(cache, "share it", &prompt, (pkv_hint){.action = PKV_HINT_SHARE});

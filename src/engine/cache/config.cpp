@@ -208,6 +208,8 @@ void check_hooks(const pkv_cache_config& config) {
   check_allocator(config.allocator);
   if (config.logger != nullptr && config.logger->log == nullptr)
     fail(PKV_INVALID_ARGUMENT, "the logger lacks its log function");
+  if (config.clock != nullptr && config.clock->now_ms == nullptr)
+    fail(PKV_INVALID_ARGUMENT, "the clock lacks its now_ms function");
   check_runner(config.runner, config.threads);
 }
 
@@ -306,7 +308,8 @@ std::optional<prefix::Options> read_prefix(const pkv_cache_config& config) {
   if (config.prefix == nullptr) return std::nullopt;
   const pkv_prefix_config prefix = read_struct(config.prefix, "prefix");
   check_prefix(prefix);
-  return prefix::Options{prefix, config.block_size, 0};
+  return prefix::Options{prefix, config.block_size, 0,
+                         config.clock != nullptr ? *config.clock : pkv_clock{}};
 }
 
 std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {

@@ -274,23 +274,9 @@ uint64_t Index::evictable(size_t group) {
   return data_.blocks.evictable(group);
 }
 
-bool Index::is_over(uint64_t time) const {
-  const std::shared_lock lock(mutex_);
-  return data_.time.now_ms() >= time;
-}
+bool Index::is_over(uint64_t time) const { return data_.time.now_ms() >= time; }
 
-uint64_t Index::time_in(uint64_t duration_ms) const {
-  const std::shared_lock lock(mutex_);
-  return data_.time.in_ms(duration_ms);
-}
-
-void Index::set_time(uint64_t now_ms) {
-  const std::lock_guard lock(mutex_);
-  if (const uint64_t now = data_.time.now_ms(); now_ms < now)
-    fail(PKV_INVALID_ARGUMENT, "the clock is at %llu ms; it cannot be set to %llu", llu(now),
-         llu(now_ms));
-  data_.time.set(now_ms);
-}
+uint64_t Index::time_in(uint64_t duration_ms) const { return data_.time.in_ms(duration_ms); }
 
 Pinned Index::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
   const auto lock = lock_now();

@@ -135,10 +135,9 @@ class Index {
   // pin keeps it: it becomes evictable when only the index references it.
   std::vector<std::vector<bool>> gives_up(memory::Tables tables) const;
 
-  // The clock of durations, which a test can set. Throws INVALID_ARGUMENT if it would go back.
+  // The clock of durations.
   bool is_over(uint64_t time) const;
   uint64_t time_in(uint64_t duration_ms) const;  // for 0, a time that never comes
-  void set_time(uint64_t now_ms);
   // Keeps the cached part of a text even if it is unused, for a time or (0) without an end. A pin
   // that ends there already is prolonged. Throws bad_alloc.
   Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);

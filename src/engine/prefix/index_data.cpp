@@ -30,6 +30,7 @@ IndexData::IndexData(const Options& options,
       spaces(tree, hasher, options.config.max_blocks_per_salt, memory),
       events(options.config.max_events, memory),
       blocks(groups, memory),
+      time(options.clock),
       retained(&memory),
       pins(&memory) {}
 

@@ -10,6 +10,7 @@ struct Options {
   uint32_t block_size;
   // How much longer a token takes to compute than the one before it, relative to a text's first.
   double weight_per_token;
+  pkv_clock clock;  // its function is NULL if the caller has none
 };
 
 }  // namespace pkv::prefix

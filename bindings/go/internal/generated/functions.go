@@ -33,9 +33,9 @@ var Names = [...]string{
 	"pkv_batch_get_kv_indices", "pkv_snapshot_take", "pkv_snapshot_fork", "pkv_snapshot_close",
 	"pkv_session_match_prefix", "pkv_session_admit", "pkv_prefix_get_stats", "pkv_prefix_clear",
 	"pkv_prefix_probe", "pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks",
-	"pkv_hint_text", "pkv_hint_session", "pkv_hint_set_clock", "pkv_file_save", "pkv_file_load",
-	"pkv_file_inspect", "pkv_store_wait", "pkv_store_cancel", "pkv_store_flush",
-	"pkv_store_get_stats", "pkv_store_open_directory",
+	"pkv_hint_text", "pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect",
+	"pkv_store_wait", "pkv_store_cancel", "pkv_store_flush", "pkv_store_get_stats",
+	"pkv_store_open_directory",
 }
 
 func StatusName(status int32) string  { return text(call(0, u(status))) }
@@ -297,40 +297,39 @@ func HintText(
 func HintSession(session Session, hint *Hint, result *HintResult) Status {
 	return Status(call(81, u(session), u(p(hint)), u(p(result))))
 }
-func HintSetClock(cache Cache, nowMs uint64) Status { return Status(call(82, u(cache), u(nowMs))) }
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
-	return Status(call(83, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
+	return Status(call(82, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
 }
 func FileLoad(
 	cache Cache, config *FileConfig, from *Stream, capacity uint64, sessions *Session,
 	labels *uint64, count *uint64,
 ) Status {
-	return Status(call(84, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
+	return Status(call(83, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
 		u(p(labels)), u(p(count))))
 }
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
-	return Status(call(85, u(p(config)), u(p(from)), u(p(out))))
+	return Status(call(84, u(p(config)), u(p(from)), u(p(out))))
 }
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
 	cached *uint64, pending *uint64,
 ) Status {
-	return Status(call(86, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
+	return Status(call(85, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
 		u(p(cached)), u(p(pending))))
 }
 func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
-	return Status(call(87, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
+	return Status(call(86, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
 }
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
-	return Status(call(88, u(cache), u(timeoutMs), u(p(queued))))
+	return Status(call(87, u(cache), u(timeoutMs), u(p(queued))))
 }
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	return Status(call(89, u(cache), u(p(out))))
+	return Status(call(88, u(cache), u(p(out))))
 }
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
-	return Status(call(90, u(p(config)), u(p(out))))
+	return Status(call(89, u(p(config)), u(p(out))))
 }

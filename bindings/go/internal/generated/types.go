@@ -79,6 +79,10 @@ type Logger struct {
 	Log, User uintptr
 }
 
+type Clock struct {
+	NowMs, User uintptr
+}
+
 type Runner struct {
 	Run, User         uintptr
 	Threads, Reserved uint32
@@ -142,6 +146,7 @@ type CacheConfig struct {
 	Runner                       *Runner
 	Logger                       *Logger
 	BlockIO                      *BlockIO
+	Clock                        *Clock
 }
 
 type CachePlan struct {

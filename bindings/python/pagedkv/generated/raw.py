@@ -345,11 +345,11 @@ class HintAction(enum.IntEnum):
     """What to do with the blocks of a range."""
 
     RETAIN = 1
-    """Evicts them later or earlier than others, as `retention` says. Of a text: the blocks that are
-    cached now; with a duration, only until it is over, and only later, not earlier. Of a session:
-    the blocks that it leaves when it ends, and the duration begins then. Of several ranges the
-    later hint wins, and the whole session ([0, 0) without a duration) replaces all. A shared block
-    has the highest retention of all its sessions.
+    """Evicts blocks later or earlier than others, as `retention` says. For a text, it applies to
+    the blocks cached now. A duration limits it in time, and may only raise the retention. For a
+    session, it applies to the blocks that the session leaves behind; the duration starts when the
+    session ends. Where ranges overlap, the latest hint wins; [0, 0) without a duration replaces all
+    earlier ones. A shared block has the highest retention of all its sessions.
     """
     RETURN = 2
     """Only of a session: a later one will probably begin with its tokens in about duration_ms, for
@@ -374,7 +374,7 @@ class HintAction(enum.IntEnum):
     most. It is forgotten if it has not begun within the duration. See pkv_store_wait.
     """
     SHARE = 6
-    """Writes what is cached before `end` to the store now, and not when its session ends."""
+    """Writes what is cached before `end` to the store now, instead of when its session ends."""
     DEMOTE = 7
     """As SHARE; blocks of the range get the retention LOW once all are written."""
     DROP = 8
@@ -473,6 +473,10 @@ class Logger(ctypes.Structure):
     _fields_ = [("log", _p), ("user", _p)]
 
 
+class Clock(ctypes.Structure):
+    _fields_ = [("now_ms", _p), ("user", _p)]
+
+
 class Runner(ctypes.Structure):
     _fields_ = [("run", _p), ("user", _p), ("threads", _u32), ("reserved", _u32)]
 
@@ -520,7 +524,7 @@ class CacheConfig(ctypes.Structure):
         ("memory_bytes", _u64), ("watermark_blocks", _u32), ("huge_pages", _int),
         ("prefault", _u32), ("reserved", _u32), ("memory_directory", _p), ("threads", _u32),
         ("isa", _int), ("prefix", _p), ("store", _p), ("allocator", _p), ("runner", _p),
-        ("logger", _p), ("block_io", _p)]
+        ("logger", _p), ("block_io", _p), ("clock", _p)]
 
 
 class CachePlan(ctypes.Structure):
@@ -785,7 +789,6 @@ class Functions:
         self.prefix_hash_blocks = call("prefix_hash_blocks", _p, _size, _u32, _size, _p, _p)
         self.hint_text = call("hint_text", _p, _p, _size, _size, _p, _p, _p)
         self.hint_session = call("hint_session", _p, _p, _p)
-        self.hint_set_clock = call("hint_set_clock", _p, _u64)
         self.file_save = call("file_save", _p, _size, _p, _p, _p, _p)
         self.file_load = call("file_load", _p, _p, _p, _size, _p, _p, _p)
         self.file_inspect = call("file_inspect", _p, _p, _p)

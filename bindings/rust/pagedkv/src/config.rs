@@ -1,6 +1,6 @@
 //! The configuration of a cache: layers, memory, threads.
 use crate::error::{ensure_library, Error, Result};
-use crate::hooks::{Allocator, BlockHooks, BlockIo, Hooks, LogLevel, Logger, Runner, Tasks};
+use crate::hooks::{Allocator, BlockHooks, BlockIo, Clock, Hooks, LogLevel, Logger, Runner, Tasks};
 use crate::open_store::OpenStore;
 use crate::paths::path_of_c;
 use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
@@ -10,6 +10,7 @@ use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[doc(inline)]
 pub use crate::sys::{
@@ -252,6 +253,14 @@ impl CacheConfig {
         self
     }
 
+    /// Returns the time by which durations of hints end, since any moment, on any thread: for
+    /// tests. It may stand still; a time before an earlier one counts as that one. Default: the
+    /// system's clock.
+    pub fn clock(mut self, now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.hooks.clock = Some(Arc::new(Clock(Box::new(now))));
+        self
+    }
+
     /// Computes attention on the program's own threads instead of the library's.
     ///
     /// ```
@@ -332,6 +341,7 @@ impl CacheConfig {
         let logger = self.hooks.logger.as_ref().map(Logger::raw);
         let runner = self.hooks.runner.as_ref().map(Runner::raw);
         let block_io = self.hooks.block_io.as_ref().map(BlockHooks::raw);
+        let clock = self.hooks.clock.as_ref().map(Clock::raw);
         use_it(&sys::pkv_cache_config {
             group_count: u32::try_from(groups.len())
                 .map_err(|_| Error::misuse("too many layer groups"))?,
@@ -342,6 +352,7 @@ impl CacheConfig {
             runner: address(&runner),
             logger: address(&logger),
             block_io: address(&block_io),
+            clock: address(&clock),
             ..self.c.0
         })
     }

@@ -104,6 +104,7 @@ fn of_a_cache() {
         .allocator(System)
         .logger(|_, _| {})
         .block_io(NoBlocks)
+        .clock(|| Duration::from_millis(15))
         .runner(14, |_| {});
     let look = |raw: &sys::pkv_cache_config| {
         check(
@@ -113,7 +114,7 @@ fn of_a_cache() {
              huge_pages: OFF, \
              prefault: 1, reserved: 0, memory_directory: 0x_, threads: 12, isa: SCALAR, \
              prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_, \
-             block_io: 0x_",
+             block_io: 0x_, clock: 0x_",
         );
         // The store is opened with the cache.
         assert_eq!(unsafe { CStr::from_ptr(raw.memory_directory) }.to_bytes(), b"/a/path");
@@ -129,6 +130,8 @@ fn of_a_cache() {
         assert!(allocator.alloc.is_some() && allocator.free.is_some() && !allocator.user.is_null());
         assert!(logger.log.is_some() && !logger.user.is_null());
         assert!(runner.run.is_some() && !runner.user.is_null());
+        let clock = unsafe { *raw.clock };
+        assert_eq!(unsafe { clock.now_ms.unwrap()(clock.user) }, 15);
         assert_eq!((runner.threads, runner.reserved), (14, 0));
         Ok(())
     };

@@ -1,6 +1,6 @@
 //! Hints: what an engine knows about the future of cached tokens.
 use crate::cache::Cache;
-use crate::error::{call, Result};
+use crate::error::Result;
 use crate::prefix::Salt;
 use crate::session::{Retention, Session};
 use crate::structs::filled;
@@ -63,12 +63,6 @@ impl Cache {
         filled(|out| unsafe {
             sys::pkv_hint_text(self.as_raw(), salt, size, n, tokens, &hint.0, out)
         })
-    }
-
-    /// Sets the clock by which durations end, for tests: it stands until it is set again.
-    pub fn set_hint_clock(&self, now: Duration) -> Result<()> {
-        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        call(|| unsafe { sys::pkv_hint_set_clock(self.as_raw(), now) })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Hooks of the program: an allocator, threads, a logger, copies of blocks. A hook must not call
-//! the library (`REENTRANT`).
+//! Hooks of the program: an allocator, threads, a logger, a clock, copies of blocks. A hook must
+//! not call the library (`REENTRANT`).
 use crate::sys;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::CStr;
@@ -10,6 +10,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[doc(inline)]
 pub use crate::sys::pkv_log_level as LogLevel;
@@ -19,6 +20,7 @@ pub use crate::sys::pkv_log_level as LogLevel;
 pub(crate) struct Hooks {
     pub allocator: Option<Arc<Allocator>>,
     pub logger: Option<Arc<Logger>>,
+    pub clock: Option<Arc<Clock>>,
     pub runner: Option<Arc<Runner>>,
     pub block_io: Option<Arc<BlockHooks>>,
 }
@@ -28,6 +30,7 @@ impl fmt::Debug for Hooks {
         f.debug_struct("Hooks")
             .field("allocator", &self.allocator.is_some())
             .field("logger", &self.logger.is_some())
+            .field("clock", &self.clock.is_some())
             .field("runner", &self.runner.is_some())
             .field("block_io", &self.block_io.is_some())
             .finish()
@@ -96,6 +99,25 @@ unsafe extern "C" fn log(user: *mut c_void, level: LogLevel, message: *const c_c
     let logger = &*(user as *const Logger);
     let line = CStr::from_ptr(message).to_string_lossy();
     contained(|| (logger.0)(level, &line));
+}
+
+// ---- Time
+// -------------------------------------------------------------------------------------------------
+
+type Now = dyn Fn() -> Duration + Send + Sync;
+pub(crate) struct Clock(pub Box<Now>);
+
+impl Clock {
+    pub(crate) fn raw(self: &Arc<Self>) -> sys::pkv_clock {
+        sys::pkv_clock { now_ms: Some(now_ms), user: Arc::as_ptr(self) as *mut c_void }
+    }
+}
+
+/// A clock that panics stands still.
+unsafe extern "C" fn now_ms(user: *mut c_void) -> u64 {
+    let clock = &*(user as *const Clock);
+    let now = contained(|| (clock.0)()).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 // ---- Threads

@@ -2,7 +2,7 @@
 //! scenarios do not reach.
 use pagedkv::*;
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -456,9 +456,10 @@ fn hints_are_taken_within_a_batch() {
 
 #[test]
 fn the_prefix_index_tells_what_it_does() {
+    static NOW_MS: AtomicU64 = AtomicU64::new(0);
+    let prefix = PrefixConfig::new().max_events(16).max_blocks_per_salt(2).max_pinned_blocks(1);
     let cache = Cache::new(
-        &config()
-            .prefix(PrefixConfig::new().max_events(16).max_blocks_per_salt(2).max_pinned_blocks(1)),
+        &config().prefix(prefix).clock(|| Duration::from_millis(NOW_MS.load(Ordering::Relaxed))),
     )
     .unwrap();
     let (prefix, text) = (cache.prefix(), [7; 40]);
@@ -467,7 +468,6 @@ fn the_prefix_index_tells_what_it_does() {
     let hashes = hash_blocks(Salt::None, 16, &text).unwrap();
     assert_eq!(events.events.iter().map(|event| event.hash).collect::<Vec<_>>(), hashes);
     assert_eq!((events.events[0].kind, events.next, events.lost), (PrefixEventKind::STORED, 2, 0));
-    cache.set_hint_clock(Duration::from_secs(1000)).unwrap();
     let pin = Hint::new(HintAction::PIN).duration(Duration::from_secs(1));
     let pinned = cache.hint(Salt::None, &text, pin).unwrap();
     assert_eq!((pinned.outcome, pinned.reason), (HintOutcome::CLIPPED, HintReason::LIMIT));
@@ -480,7 +480,7 @@ fn the_prefix_index_tells_what_it_does() {
     }
     let short = Hint::new(HintAction::PIN).duration(Duration::from_nanos(1));
     assert_eq!(cache.hint(Salt::None, &text, short).unwrap().tokens, 16);
-    cache.set_hint_clock(Duration::from_millis(1_000_001)).unwrap();
+    NOW_MS.store(1000, Ordering::Relaxed);
     assert_eq!(cache.hint(Salt::None, &text, unpin).unwrap().outcome, HintOutcome::MISSING);
     let all = cache.hint(Salt::All, &text, short).unwrap_err();
     assert!(all.message().contains("this call is about one salt"), "{all}");

@@ -10,6 +10,7 @@ layout! {
     pkv_tensor 40 8: data 0, dtype 8, row_stride 16, head_stride 24, batch_stride 32;
     pkv_allocator 24 8: alloc 0, free 8, user 16;
     pkv_logger 16 8: log 0, user 8;
+    pkv_clock 16 8: now_ms 0, user 8;
     pkv_runner 24 8: run 0, user 8, threads 16, reserved 20;
     pkv_block_io 32 8: struct_size 0, reserved 4, user 8, read 16, write 24;
     pkv_pool_stats 72 8: struct_size 0, block_size 4, blocks 8, free_blocks 16, used_blocks 24,
@@ -25,10 +26,10 @@ layout! {
         max_draft_tokens 84, block_bytes 88, blocks 96;
     pkv_prefix_config 40 8: struct_size 0, eviction 4, max_pinned_blocks 8, max_blocks_per_salt 16,
         max_events 24, reserved 28, active_parameters 32;
-    pkv_cache_config 128 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
+    pkv_cache_config 136 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
         block_size 24, groups_share_memory 28, blocks 32, memory_bytes 40, watermark_blocks 48,
         huge_pages 52, prefault 56, reserved 60, memory_directory 64, threads 72, isa 76, prefix 80,
-        store 88, allocator 96, runner 104, logger 112, block_io 120;
+        store 88, allocator 96, runner 104, logger 112, block_io 120, clock 128;
     pkv_cache_plan 56 8: struct_size 0, group_count 4, bytes_per_token 8, bytes_per_block 16,
         blocks 24, tokens 32, memory_bytes 40, bookkeeping_bytes 48;
     pkv_cache_info 32 4: struct_size 0, storage 4, layout 8, block_size 12, group_count 16,

@@ -341,11 +341,12 @@ c_enum! {
 c_enum! {
     /// What to do with the blocks of a range.
     pkv_hint_action {
-        /// Evicts them later or earlier than others, as `retention` says. Of a text: the blocks
-        /// that are cached now; with a duration, only until it is over, and only later, not
-        /// earlier. Of a session: the blocks that it leaves when it ends, and the duration begins
-        /// then. Of several ranges the later hint wins, and the whole session (\[0, 0) without a
-        /// duration) replaces all. A shared block has the highest retention of all its sessions.
+        /// Evicts blocks later or earlier than others, as `retention` says. For a text, it applies
+        /// to the blocks cached now. A duration limits it in time, and may only raise the
+        /// retention. For a session, it applies to the blocks that the session leaves behind; the
+        /// duration starts when the session ends. Where ranges overlap, the latest hint wins; \[0,
+        /// 0) without a duration replaces all earlier ones. A shared block has the highest
+        /// retention of all its sessions.
         RETAIN = 1,
         /// Only of a session: a later one will probably begin with its tokens in about duration_ms,
         /// for example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy
@@ -367,7 +368,7 @@ c_enum! {
         /// of the salt that has the most. It is forgotten if it has not begun within the duration.
         /// See pkv_store_wait.
         PREFETCH = 5,
-        /// Writes what is cached before `end` to the store now, and not when its session ends.
+        /// Writes what is cached before `end` to the store now, instead of when its session ends.
         SHARE = 6,
         /// As SHARE; blocks of the range get the retention LOW once all are written.
         DEMOTE = 7,
@@ -476,6 +477,12 @@ c_struct! {
     pkv_logger {
         log: Option<unsafe extern "C" fn(*mut c_void, pkv_log_level, *const c_char)>,
         user: *mut c_void,
+    }
+}
+
+c_struct! {
+    pkv_clock {
+        now_ms: Option<unsafe extern "C" fn(*mut c_void) -> u64>, user: *mut c_void,
     }
 }
 
@@ -606,7 +613,7 @@ c_struct! {
         reserved: u32, memory_directory: *const c_char, threads: u32, isa: pkv_isa,
         prefix: *const pkv_prefix_config, store: *const pkv_store_config,
         allocator: *const pkv_allocator, runner: *const pkv_runner, logger: *const pkv_logger,
-        block_io: *const pkv_block_io,
+        block_io: *const pkv_block_io, clock: *const pkv_clock,
     }
 }
 
@@ -1131,7 +1138,6 @@ macro_rules! for_each_function {
                 pkv_status;
             fn pkv_hint_session(session: pkv_session, hint: *const pkv_hint, result: *mut
                 pkv_hint_result) -> pkv_status;
-            fn pkv_hint_set_clock(cache: pkv_cache, now_ms: u64) -> pkv_status;
             fn pkv_file_save(cache: pkv_cache, n: usize, items: *const pkv_file_item, config: *const
                 pkv_file_config, to: *const pkv_stream, bytes: *mut u64) -> pkv_status;
             fn pkv_file_load(cache: pkv_cache, config: *const pkv_file_config, from: *const
