@@ -97,7 +97,7 @@ void move(benchmark::State& state, size_t value_bytes, bool writes) {
   const auto [ours, bare] =
       pkv::bench::in_turns(state, run, [&] { return loopback.seconds(bytes); });
   pkv::bench::report(state, "GB/s", "loopback_GB/s", batch_bytes / 1e9, ours, bare);
-  store.close(store.user);
+  pkv_store_close(&store);
 }
 
 void register_redis_tier() {

@@ -5,8 +5,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
@@ -98,7 +96,7 @@ func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 // closeUnused closes a store that no cache took over.
 func closeUnused(tier *raw.StoreConfig) {
 	if tier != nil {
-		purego.SyscallN(tier.Store.Close, tier.Store.User)
+		raw.StoreClose(tier.Store)
 	}
 }
 

@@ -181,7 +181,8 @@ typedef struct pkv_tensor {
  *   allocator  the thread that calls the library, and the two threads of a store
  *   logger     the thread in pkv_cache_create, threads that take blocks or suspend a session, and
  *              the two threads of a store
- *   store      its two threads; close: the thread in pkv_cache_destroy
+ *   clock      threads that call a cache with a prefix index, and the two threads of a store
+ *   store      its two threads; close: the thread in pkv_cache_destroy or pkv_store_close
  *   runner     run: the thread that calls the library. Its tasks call no hook.
  *   stream     read and write: the thread that saves or loads
  *   block_io   read: the store's writing thread, and a thread that saves; write: the store's

@@ -791,9 +791,7 @@ class Store {
   }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
-  ~Store() {
-    if (store_.close != nullptr) store_.close(store_.user);
-  }
+  ~Store() { pkv_store_close(&store_); }
 
   const pkv_store* get() const noexcept { return &store_; }
   /** Returns the store, which the caller must then close. */

@@ -73,7 +73,7 @@ typedef struct pkv_store {
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
   /** Deletes items whose bytes turned out to be wrong. */
   int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
-  /** Closes the store: the last call. */
+  /** Closes the store: the last call. See pkv_store_close. */
   void (*close)(void* user);
   /**
    * Returns a sentence for the log about the last call on this thread that failed or counted too
@@ -96,7 +96,7 @@ typedef struct pkv_store_config {
   uint32_t wait_ms;
   /**
    * Copied, and closed by pkv_cache_destroy, so it is for one cache. If pkv_cache_create fails, the
-   * caller closes it.
+   * caller still has it.
    */
   const pkv_store* store;
   /**
@@ -236,12 +236,24 @@ typedef struct pkv_directory_config {
  * Opens a directory as a store. Deletes temporary files that killed processes left in it.
  *
  * @param[in]  config  The config.
- * @param[out] out     The store. Close it with out->close(out->user), unless a cache does.
+ * @param[out] out     The store. Close it with pkv_store_close, unless a cache takes it.
  *
  * Statuses: IO (system_error of pkv_last_error_details is EPERM if the directory belongs to another
  * user or other users may write to it, ELOOP for a symbolic link). Since 1.0.
  */
 PKV_API pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out);
+
+/**
+ * Closes a store that no cache has taken, and sets it to zeros. A cache closes its store itself.
+ *
+ * It calls store->close(store->user), as a program can that uses libpagedkv-redis without
+ * libpagedkv.
+ *
+ * @param[in,out] store  The store. NULL, or all zeros as after this call, is OK.
+ *
+ * Statuses: none of its own. Since 1.0.
+ */
+PKV_API pkv_status pkv_store_close(pkv_store* store);
 
 #ifdef __cplusplus
 }

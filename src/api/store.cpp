@@ -1,6 +1,8 @@
 // The C functions of the store behind a cache (pkv_store_), and of stores in a directory.
 #include <pagedkv/store.h>
 
+#include <cstring>
+
 #include "api/boundary.h"
 #include "base/enums.h"
 #include "base/status.h"
@@ -73,6 +75,20 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
     check_pointer(known.path, "path");
     check_enum(known.durable, "durable");
     check_pointer(out, "out");
-    *out = store::open_directory_store(known.path, known.max_bytes, known.durable != 0);
+    *out = store::open_directory_store(known.path, known.max_bytes,
+                                       known.durable == PKV_DURABILITY_ON);
+  });
+}
+
+pkv_status pkv_store_close(pkv_store* store) {
+  return guarded([&] {
+    static constexpr pkv_store closed{};
+    void* const given = store;
+    if (store == nullptr || std::memcmp(given, &closed, sizeof closed) == 0) return;
+    const pkv_store known = read_struct(store, "store");
+    if (known.close == nullptr) fail(PKV_INVALID_ARGUMENT, "store: its close function is NULL");
+    std::memcpy(given, &closed, sizeof closed);
+    const HookScope scope;
+    known.close(known.user);
   });
 }

@@ -792,7 +792,7 @@ TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
   EXPECT_FALSE(std::filesystem::exists(path_ / "volume"));
   std::filesystem::create_directory(path_ / "volume");
   CHECK(pkv_store_open_directory(&config, &store));
-  store.close(store.user);
+  CHECK(pkv_store_close(&store));
 }
 
 }  // namespace

@@ -43,8 +43,7 @@ std::vector<Function> redis_rows() {
                 in(WITH(it.tls = 2), invalid),
                 in(WITH(it.reserved = 1), invalid)};
   open.undo = [](World&, const Values& values) {
-    const pkv_store& store = *reinterpret_cast<const pkv_store*>(values[1]);
-    store.close(store.user);
+    OK(pkv_store_close(reinterpret_cast<pkv_store*>(values[1])));
   };
   Function told{"pkv_redis_last_error", caller(last_error), {}};
   told.tells_status = false;

@@ -43,10 +43,14 @@ std::vector<Function> store_rows() {
                 in(WITH(it.path = "/nowhere/deep/inside"), {PKV_IO}),
                 in(WITH(it.path = ""), {PKV_IO})};
   open.undo = [](World&, const Values& values) {
-    const pkv_store& store = *reinterpret_cast<const pkv_store*>(values[1]);
-    store.close(store.user);
+    OK(pkv_store_close(reinterpret_cast<pkv_store*>(values[1])));
   };
-  return {wait, cancel, flush, stats, open};
+  const Arg opened = optional(
+      config_in<pkv_store>([](World&) { return made<pkv_store>({.close = [](void*) {}}); }));
+  Function close{ROW(pkv_store_close), {opened}};
+  const auto store = in_struct<pkv_store>(0);
+  close.cases = {store(WITH(it.close = nullptr), invalid), store(WITH(it = {}), fine)};
+  return {wait, cancel, flush, stats, open, close};
 }
 
 }  // namespace hostile

@@ -11,7 +11,7 @@ pkv_status open_with(
   adjust(config);
   pkv_store store{};
   const pkv_status status = pkv_redis_open(&config, &store);
-  if (status == PKV_OK) store.close(store.user);
+  if (status == PKV_OK) pkv_store_close(&store);
   if (status != PKV_OK) {
     EXPECT_EQ(store.close, nullptr) << "a failed open has written its result";
   }

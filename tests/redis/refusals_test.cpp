@@ -164,7 +164,7 @@ class RedisRefusing : public WithServers {
     config.connect_later = later;
     pkv_store store{};
     if (pkv_redis_open(&config, &store) != PKV_OK) return pkv_redis_last_error();
-    store.close(store.user);
+    pkv_store_close(&store);
     return "";
   }
 };

@@ -123,7 +123,7 @@ class RedisSecrets : public WithServers {
       EXPECT_EQ(copies_of(secret), 3u) << "one copy, to connect again, in three parts";
       Batch batch;
       EXPECT_EQ(store.put(store.user, 1, batch.add(1, 1000).items()), 1);
-      store.close(store.user);
+      pkv_store_close(&store);
     }
     EXPECT_EQ(copies_of(secret), 0u);
   }

@@ -92,7 +92,7 @@ class Store {
     EXPECT_EQ(store_.struct_size, sizeof store_);
   }
   ~Store() {
-    if (status == PKV_OK) store_.close(store_.user);
+    if (status == PKV_OK) pkv_store_close(&store_);
   }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;

@@ -48,7 +48,7 @@ class RedisTls : public testing::Test {
     adjust(config);
     pkv_store store{};
     if (pkv_redis_open(&config, &store) != PKV_OK) return pkv_redis_last_error();
-    store.close(store.user);
+    pkv_store_close(&store);
     return "";
   }
 
@@ -437,7 +437,7 @@ TEST_F(RedisTls, AServerThatStopsAnywhereCostsTheTimeOuts) {
       Batch in, out;
       const bool put = store.put(store.user, 1, in.add(1, 1000).items()) == 1;
       const bool got = store.get(store.user, 1, out.room(1, 1000).items()) == 1;
-      store.close(store.user);
+      pkv_store_close(&store);
       return put && got;
     };
     uint64_t whole = 0;

@@ -42,7 +42,7 @@ std::string sentence_of(
   adjust(config);
   pkv_store store{};
   if (pkv_redis_open(&config, &store) != PKV_OK) return pkv_redis_last_error();
-  store.close(store.user);
+  pkv_store_close(&store);
   return "";
 }
 

@@ -30,7 +30,7 @@ class Store {
     config.max_bytes = setting.capacity;
     CHECK(pkv_store_open_directory(&config, &table_));
   }
-  ~Store() { table_.close(table_.user); }
+  ~Store() { pkv_store_close(&table_); }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
@@ -316,6 +316,19 @@ TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
       });
     }
   }
+}
+
+TEST(StoreClose, ClosesOnceAndLeavesZeros) {
+  int closed = 0;
+  auto store =
+      made<pkv_store>({.user = &closed, .close = [](void* user) { ++*static_cast<int*>(user); }});
+  CHECK(pkv_store_close(&store));
+  EXPECT_EQ(1, closed);
+  EXPECT_EQ(nullptr, store.close);
+  EXPECT_EQ(0u, store.struct_size);
+  CHECK(pkv_store_close(&store));
+  CHECK(pkv_store_close(nullptr));
+  EXPECT_EQ(1, closed);
 }
 
 }  // namespace

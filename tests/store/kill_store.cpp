@@ -52,7 +52,7 @@ class Store {
                                     .max_bytes = limit});
     CHECK(pkv_store_open_directory(&config, &table_));
   }
-  ~Store() { table_.close(table_.user); }
+  ~Store() { pkv_store_close(&table_); }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 

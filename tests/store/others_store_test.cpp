@@ -26,7 +26,7 @@ class Store {
   explicit Store(const std::string& path, uint64_t capacity = 0) {
     CHECK(try_open(path, &table_, capacity));
   }
-  ~Store() { table_.close(table_.user); }
+  ~Store() { pkv_store_close(&table_); }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 

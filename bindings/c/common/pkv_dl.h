@@ -29,8 +29,8 @@
   X(kv_write_slots) X(kv_read_slots) X(snapshot_take) X(snapshot_fork) X(snapshot_close)          \
   X(cache_format_metrics) X(session_match_prefix) X(session_admit) X(prefix_get_stats)            \
   X(prefix_clear) X(prefix_probe) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks) X(hint_text)    \
-  X(hint_session) X(hint_set_clock) X(store_wait) X(store_cancel) X(store_flush)                  \
-  X(store_get_stats) X(store_open_directory) X(file_save) X(file_load) X(file_inspect)
+  X(hint_session) X(store_wait) X(store_cancel) X(store_flush) X(store_get_stats)                 \
+  X(store_open_directory) X(store_close) X(file_save) X(file_load) X(file_inspect)
 /* clang-format on */
 
 typedef struct pkv_dl {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from ._handle import call, sized
 from ._library import library
-from ._python_store import CLOSE, Store
+from ._python_store import Store
 from ._redis import redis_library
 from ._repr import Shown
 from ._structs import durability, fill, path_for_c, point_to_bytes, text_for_c
@@ -111,5 +111,5 @@ class StoreConfig(Shown):
         try:
             yield struct
         except PagedKVError:
-            CLOSE(store.close)(store.user)
+            call(library().store_close, ctypes.byref(store))
             raise

@@ -4,11 +4,13 @@ the checks that raise this package's errors.
 
 from __future__ import annotations
 
+import ctypes
+
 from ._arrays import address, batch_tensor
 from ._enums import enum_number
 from ._handle import Uncopied, call, integer, sized, unsigned
 from ._library import library
-from ._python_store import CLOSE, Store
+from ._python_store import Store
 from ._repr import counted
 from .errors import misuse
 from .generated import raw
@@ -29,4 +31,4 @@ def open_store(store: DirectoryStore | RedisStore | MooncakeStore | Store) -> ra
 
 def close_store(opened: raw.Store) -> None:
     """Closes what open_store() opened. No function of the store may run."""
-    CLOSE(opened.close)(opened.user)
+    call(library().store_close, ctypes.byref(opened))

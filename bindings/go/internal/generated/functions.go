@@ -35,7 +35,7 @@ var Names = [...]string{
 	"pkv_prefix_probe", "pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks",
 	"pkv_hint_text", "pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect",
 	"pkv_store_wait", "pkv_store_cancel", "pkv_store_flush", "pkv_store_get_stats",
-	"pkv_store_open_directory",
+	"pkv_store_open_directory", "pkv_store_close",
 }
 
 func StatusName(status int32) string  { return text(call(0, u(status))) }
@@ -333,3 +333,4 @@ func StoreGetStats(cache Cache, out *StoreStats) Status {
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	return Status(call(89, u(p(config)), u(p(out))))
 }
+func StoreClose(store *Store) Status { return Status(call(90, u(p(store)))) }

@@ -1,6 +1,6 @@
 """The C interface of libpagedkv for ctypes.
 
-Made by generate_raw.py from the headers of C: do not edit.
+Made by generate_raw.py from the headers of C: do not edit. Over 800 lines: generated.
 
 Handles and pointers are c_void_p, which accept integers, byref(...) and arrays. Fields and
 arguments that are enums are c_int.
@@ -797,3 +797,4 @@ class Functions:
         self.store_flush = call("store_flush", _p, _u32, _p)
         self.store_get_stats = call("store_get_stats", _p, _p)
         self.store_open_directory = call("store_open_directory", _p, _p)
+        self.store_close = call("store_close", _p)

@@ -7,9 +7,7 @@ pub(crate) struct OpenStore(pub sys::pkv_store);
 
 impl Drop for OpenStore {
     fn drop(&mut self) {
-        if let Some(close) = self.0.close {
-            unsafe { close(self.0.user) };
-        }
+        unsafe { sys::pkv_store_close(&mut self.0) };
     }
 }
 

@@ -1154,6 +1154,7 @@ macro_rules! for_each_function {
             fn pkv_store_get_stats(cache: pkv_cache, out: *mut pkv_store_stats) -> pkv_status;
             fn pkv_store_open_directory(config: *const pkv_directory_config, out: *mut pkv_store) ->
                 pkv_status;
+            fn pkv_store_close(store: *mut pkv_store) -> pkv_status;
         }
     };
 }
