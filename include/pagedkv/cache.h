@@ -3,8 +3,8 @@
  *
  * Threads: every function may be called from any thread, and different threads may use different
  * sessions of a cache at once. pkv_cache_destroy returns PKV_BUSY while another thread is inside a
- * call on the cache or on anything that belongs to it; calls that begin while it runs return
- * PKV_BUSY, too.
+ * call on the cache or on anything that belongs to it; calls that begin while it runs also
+ * return PKV_BUSY.
  */
 #ifndef PAGEDKV_CACHE_H
 #define PAGEDKV_CACHE_H
@@ -19,12 +19,12 @@ extern "C" {
 /** The K and V of all sequences of a model. */
 typedef struct pkv_cache_t* pkv_cache;
 
-/** Who has the memory of keys and values. */
+/** Where keys and values are stored. */
 typedef enum pkv_storage PKV_ENUM {
-  PKV_STORAGE_PAGED = 0, /**< The library, in its blocks (default). */
+  PKV_STORAGE_PAGED = 0, /**< In the library's blocks (default). */
   /**
-   * The engine; the cache has only block ids. Write, attend and read are UNSUPPORTED. With
-   * block_bytes, the library can still move the blocks.
+   * In the engine's memory; the cache has only block ids. Write, attend and read are UNSUPPORTED.
+   * With block_bytes, the library can still copy the blocks.
    */
   PKV_STORAGE_NONE = 1
 } pkv_storage;
@@ -212,8 +212,8 @@ typedef struct pkv_prefix_config {
    */
   uint64_t max_pinned_blocks;
   /**
-   * The most block positions that each salt may have cached, unless pkv_prefix_set_quota sets
-   * another limit; 0 (default): no limit.
+   * The most block positions that each salt may have cached (its quota), unless
+   * pkv_prefix_set_quota sets another limit; 0 (default): no limit.
    */
   uint64_t max_blocks_per_salt;
   /**
@@ -272,15 +272,15 @@ typedef struct pkv_cache_config {
   /**
    * Bytes for K and V of all groups. Every group that does not set `blocks` gets the same number of
    * blocks, as many as fit. If groups have different windows, that wastes memory: set `blocks` of
-   * each group, or groups_share_memory, with which the numbers change as groups need them.
+   * each group, or groups_share_memory.
    */
   uint64_t memory_bytes;
   /**
-   * How many blocks of each group stay free when a session starts, so that running sessions can
-   * finish. A session runs once one of its own steps is committed, whatever tokens it got before
-   * from a match, a fork, a snapshot or a file. Until then its reserve and its steps return
-   * OUT_OF_BLOCKS rather than use these blocks, and so does a resume; a session that could never
-   * leave them is refused (TOO_LARGE). Exact while only one thread makes such calls. Default 0.
+   * Blocks of each group that only running sessions may use, so that these can finish. A session
+   * runs once one of its own steps is committed, whatever tokens it got before from a match, a
+   * fork, a snapshot or a file. Until then its steps and its reserve return OUT_OF_BLOCKS rather
+   * than take these blocks, and so does a resume. A session that needs more than the other blocks
+   * can never start (TOO_LARGE). Best effort if several threads start sessions at once. Default 0.
    */
   uint32_t watermark_blocks;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */

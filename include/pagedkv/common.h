@@ -186,10 +186,10 @@ typedef struct pkv_tensor {
  *   runner     run: the thread that calls the library. Its tasks call no hook.
  *   stream     read and write: the thread that saves or loads
  *   block_io   read: the store's writing thread, and a thread that saves; write: the store's
- * reading thread, and a thread that loads
+ *              reading thread, and a thread that loads
  *
- * So hooks must be thread-safe. Only if one thread at a time uses a cache without a store are its
- * hooks called by one thread at a time.
+ * So hooks must be thread-safe. Hooks are called one at a time only if the cache has no store and
+ * is used by one thread at a time.
  */
 
 /**

@@ -2,11 +2,11 @@
  * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
  * The loading cache may be in another process and have a different block size, layout or
- * instruction set. (States, and blocks of block_bytes, need the same block size. With a different
- * block size, the first token that a window still holds must be the first of a block, and dropped
- * tokens must fill whole blocks.) If both caches store F32, F16 or BF16, a load converts between
- * these types; other types must be the same and come back bit for bit. Blocks that sessions share
- * are written once, and shared again after loading. src/engine/file/FORMAT.md describes every byte.
+ * instruction set. A different block size works without states and block_bytes; what is left of a
+ * window must begin, and dropped ranges must begin and end, at a multiple of the new size. If both
+ * caches store F32, F16 or BF16, a load converts between these types; other types must be the same
+ * and come back bit for bit. Blocks that sessions share are written once, and shared again after
+ * loading. guide/files.md shows examples; FORMAT.md beside it describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
@@ -87,7 +87,7 @@ typedef struct pkv_stream {
 /** Options for saving and loading. */
 typedef struct pkv_file_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_file_config). */
-  /** 1: saves or loads the prefix index, too, if the cache has one. 0 (default): only sessions. */
+  /** 1: also saves or loads the prefix index, if the cache has one. 0 (default): only sessions. */
   uint32_t prefix_index;
   /**
    * For loading a file without a key into a cache with a prefix index. A user that can write such a
@@ -128,17 +128,18 @@ typedef struct pkv_file_item {
 } pkv_file_item;
 
 /**
- * Saves sessions, snapshots and, if the config says so, the prefix index of a cache. Saved are
+ * Saves sessions, snapshots and, if the config says so, the prefix index of a cache. A file
+ * contains
  *
- * - token ids, also those that suspended sessions remember,
- * - K and V as stored; of a group with a window, what it still has; of groups with block_bytes,
- * what block_io reads; nothing with storage NONE and no block_bytes,
+ * - token ids, including those that suspended sessions remember,
+ * - K and V as stored: what is left of a window, what block_io reads for groups with block_bytes,
+ *   and otherwise nothing with storage NONE,
  * - priorities, uses of the prefix index, retentions and salts.
  *
- * Reserved blocks and return hints are not saved. The blocks of the items are held until the call
- * returns. Those of the prefix index are not: if steps evict some before they are written, their
- * sequences are shorter in the file. (Those that block_io is reading are held until it returns.)
- * Texts that enter the index while it is saved may be missing in the file.
+ * It does not contain reserved blocks or RETURN hints. The blocks of the items are held until the
+ * call returns. Blocks of the prefix index are held only while block_io reads them: if steps evict
+ * some before they are written, their sequences are shorter in the file. Texts that enter the index
+ * while it is saved may be missing.
  *
  * @param      cache   The cache.
  * @param      n       The number of items; may be 0.
@@ -158,9 +159,9 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
 /**
  * Opens every item of a file as a session of the cache, in the order of pkv_file_save.
  *
- * - Layers, KV heads, dims, windows and sinks must be those of the cache. With a different block
- *   size, the first token that a window still holds must be the first of a block (it is if the new
- *   size divides the old one). A path or a buffer must end where the file ends.
+ * - Layers, KV heads, dims, windows and sinks must be those of the cache. For a different block
+ *   size, see above: a window fits if the new size divides the old one. A path or a buffer must end
+ *   where the file ends.
  * - Blocks are allocated as by pkv_batch_begin, which may evict cached blocks, after the file was
  *   checked. A pipe or a callback cannot be read twice: only the part before K and V is checked
  *   first, and a call that fails has used up the stream.

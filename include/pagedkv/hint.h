@@ -1,17 +1,16 @@
 /* pagedkv: hints, by which an engine or an orchestrator says what it knows about the future of
- * cached tokens: a system prompt must stay, an agent waits for its tool, a thinking part is not
- * needed any more. guide/hints.md shows them at work, and what vLLM, TensorRT-LLM and SGLang call
- * them.
+ * cached tokens: a system prompt must stay, an agent waits for its tool, a thinking part is no
+ * longer needed. guide/hints.md has examples, and the names that vLLM, TensorRT-LLM and SGLang use.
  *
- * A hint has a target, an action and bounds, and its result says what came of it. The target is a
- * session or a text (tokens with a salt), and a range [first, end) of it. Blocks are kept or not as
- * a whole: a range means the full blocks in it. A block can be found only with all blocks before
- * it. So PIN, PREFETCH and SHARE are about everything before `end`, whatever `first` is.
+ * A hint has a target, an action and bounds; its result says what was done. The target is a session
+ * or a text (tokens with a salt), and a range [first, end) of it. A hint acts on whole blocks:
+ * those that lie fully inside the range. A block is reachable only through the blocks before it, so
+ * PIN, PREFETCH and SHARE start at token 0 and ignore `first`.
  *
- * A hint never makes a step fail: where a step would lack blocks because of pins, those that end
- * soonest are ended (yielded_pins in pkv_prefix_stats), as far as that helps the step. A step that
- * fails all the same ends none. A hint does not touch what other salts have cached; a quota
- * (pkv_prefix_set_quota) bounds what a salt can keep by hints.
+ * A hint never makes a step fail. If a step lacks blocks because of pins, the library ends pins,
+ * those that would end soonest first (yielded_pins in pkv_prefix_stats), but none if the step would
+ * fail anyway. A hint does not touch what other salts have cached; a quota (pkv_prefix_set_quota)
+ * limits what a salt can keep by hints.
  *
  * Durations are in milliseconds, by the `clock` of the cache's config. What a hint asked for ends
  * by itself after its duration.
@@ -42,29 +41,31 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_RETAIN = 1,
   /**
-   * Only of a session: a later one will probably begin with its tokens in about duration_ms, for
-   * example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy LEARNED measures
-   * when sequences with similar hints (equal when rounded down to a power of two) really return,
-   * so a wrong hint costs little. Other policies ignore it. Forks and snapshots inherit it.
+   * Says that a later session will probably begin with the tokens of this one in about duration_ms,
+   * for example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. Only for sessions. The
+   * policy LEARNED measures when sequences with similar hints (equal when rounded down to a power
+   * of two) really return, so a wrong hint costs little. Other policies ignore it. Forks and
+   * snapshots inherit it.
    */
   PKV_HINT_RETURN = 2,
   /**
-   * Keeps what is in memory before `end`, used or not, until the duration is over, UNPIN, or a step
-   * needs the blocks. What is cached later is not pinned: pin again after the prefill or PREFETCH.
-   * There is one pin for each text and end: to pin again can make it last longer, never shorter,
-   * and one UNPIN ends it.
+   * Keeps what is in memory before `end`, used or not, until the duration has passed, UNPIN ends
+   * it, or a step needs the blocks. What is cached later is not pinned: pin again after the prefill
+   * or PREFETCH. There is one pin for each text and `end`: pinning again can make it last longer,
+   * never shorter, and one UNPIN ends it.
    */
   PKV_HINT_PIN = 3,
   /**
-   * Ends the pin that the same hint made with PIN, also if that was clipped. `tokens` of the result
+   * Ends the pin that the same hint made with PIN, even if that was clipped. `tokens` of the result
    * is where the pin ended.
    */
   PKV_HINT_UNPIN = 4,
   /**
    * Reads blocks that are in the store, but not in memory, into the prefix index, with the given
-   * retention; a later match finds those that have arrived. It uses only free and evictable blocks.
-   * Salts take turns. At most 64 are pending; one more cancels the newest of the salt that has the
-   * most. It is forgotten if it has not begun within the duration. See pkv_store_wait.
+   * retention; a later match finds those that have arrived. Uses only free and evictable blocks.
+   * Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
+   * request of the salt with the most. A request that has not started within the duration is
+   * discarded. See pkv_store_wait.
    */
   PKV_HINT_PREFETCH = 5,
   /** Writes what is cached before `end` to the store now, instead of when its session ends. */
@@ -72,16 +73,18 @@ typedef enum pkv_hint_action PKV_ENUM {
   /** As SHARE; blocks of the range get the retention LOW once all are written. */
   PKV_HINT_DEMOTE = 7,
   /**
-   * Removes blocks from memory, from `end` back to `first`, as far as nothing uses or continues
-   * them. Of an open session: when it is closed, all from the lowest `first` of its drops on,
-   * whatever `end` is; a trim to there or before cancels it. They do not go to the store. But a
-   * suspended session has passed on what it had: blocks that are being written stay then. Stores
-   * keep what they have.
+   * Removes cached blocks from `end` back to `first`, stopping at the first block that something
+   * uses or that another text continues. Items in the store stay.
+   *
+   * On an open session, the drop happens at close and ignores `end`: everything from the lowest
+   * `first` of its DROP hints on is removed and not written to the store. Trimming to that point or
+   * before it cancels the drop. On a suspended session, blocks that are being written to the store
+   * stay.
    */
   PKV_HINT_DROP = 8
 } pkv_hint_action;
 
-/** What came of a hint. */
+/** Whether a hint was done. */
 typedef enum pkv_hint_outcome PKV_ENUM {
   PKV_HINT_ACCEPTED = 1, /**< Done. */
   PKV_HINT_CLIPPED = 2,  /**< Done for fewer tokens than asked; the reason says why. */
@@ -93,7 +96,7 @@ typedef enum pkv_hint_outcome PKV_ENUM {
 
 /** Why a hint was not done, or not for all tokens. */
 typedef enum pkv_hint_reason PKV_ENUM {
-  PKV_HINT_NO_REASON = 0,  /**< It was done for all. */
+  PKV_HINT_NO_REASON = 0,  /**< It was done for all tokens. */
   PKV_HINT_NOT_CACHED = 1, /**< The rest is not cached. */
   /**
    * PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
@@ -115,13 +118,13 @@ typedef struct pkv_hint {
   uint32_t struct_size;   /**< Must be sizeof(pkv_hint). */
   pkv_hint_action action; /**< What to do. */
   uint64_t first;         /**< Where the range begins, in tokens. */
-  /** Where it ends; 0: where the text ends. RETAIN of a session is then for later tokens, too. */
+  /** Where it ends; 0: where the text ends. RETAIN of a session then includes later tokens. */
   uint64_t end;
   pkv_retention retention; /**< For RETAIN and PREFETCH. Default NORMAL. */
   uint32_t reserved;       /**< 0. */
   /**
-   * RETAIN and PIN: for how long. PREFETCH: how long it may wait before it begins. 0: without a
-   * limit. RETURN: in how long. Others ignore it.
+   * RETAIN and PIN: for how long. PREFETCH: how long it may wait before it starts. 0: no limit.
+   * RETURN: in how long. Others ignore it.
    */
   uint64_t duration_ms;
 } pkv_hint;
@@ -129,12 +132,12 @@ typedef struct pkv_hint {
 /** The result of a hint. */
 typedef struct pkv_hint_result {
   uint32_t struct_size;     /**< Must be sizeof(pkv_hint_result). */
-  pkv_hint_outcome outcome; /**< What came of it. */
+  pkv_hint_outcome outcome; /**< Whether it was done. */
   pkv_hint_reason reason;   /**< Why it was not done, or not for all tokens. */
   uint32_t reserved;        /**< 0. */
   /**
-   * The tokens for which it was or will be done, in full blocks: those in the range, or for PIN,
-   * UNPIN, PREFETCH, SHARE and DEMOTE all before `end`. RETURN: all of the session.
+   * How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH, SHARE,
+   * DEMOTE) of everything before `end`. RETURN: all tokens of the session.
    */
   uint64_t tokens;
 } pkv_hint_result;
@@ -148,7 +151,7 @@ typedef struct pkv_hint_result {
  * @param      n          Tokens in the text.
  * @param[in]  tokens     [n]: their ids.
  * @param[in]  hint       The hint.
- * @param[out] result     What came of it. May be NULL.
+ * @param[out] result     What was done. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
  * after end; RETURN), OUT_OF_RANGE (first or end is after the text), LIMIT_REACHED. Since 1.0.
@@ -159,13 +162,13 @@ PKV_API pkv_status pkv_hint_text(pkv_cache cache, const void* salt, size_t salt_
 
 /**
  * Gives a hint about a session. RETAIN, RETURN and DROP are kept until it is closed, and inherited
- * by forks and snapshots. All others are about its tokens as a text, up to the first without a
- * known id; of a suspended session, about the remembered ones. An `end` after the last of them
+ * by forks and snapshots. The other actions apply to the session's token ids, up to the first
+ * unknown one; if it is suspended, to the remembered ids. An `end` after the last of these ids
  * means the last.
  *
  * @param      session  The session.
  * @param[in]  hint     The hint.
- * @param[out] result   What came of it. May be NULL.
+ * @param[out] result   What was done. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
  * after end), LIMIT_REACHED. Since 1.0.

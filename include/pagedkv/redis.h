@@ -82,10 +82,10 @@ typedef struct pkv_redis_config {
   uint64_t max_pipeline_bytes;
   /**
    * Milliseconds to connect (with the TLS handshake) and authenticate; up to 3,600,000. 0
-   * (default): 500. A call waits this long for each configured server that does not answer, unless
-   * that server is in its pause. It does not limit look-ups of host names: these, and a close
-   * during one, take as long as the system's resolver tries (resolv.conf; usually twice 5 s per
-   * name server). So prefer IP addresses.
+   * (default): 500. Applies to each configured server that does not answer, except those in their
+   * pause. It does not cover DNS: a look-up of a host name, or a close during one, can block for
+   * the resolver's own time-out (resolv.conf; usually twice 5 s per name server). So prefer IP
+   * addresses.
    */
   uint32_t connect_timeout_ms;
   /**

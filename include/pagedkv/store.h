@@ -23,10 +23,10 @@
  * No decode step waits for these threads or for the store: a store that is slow, full or
  * unreachable costs hits but causes no errors.
  *
- * Of groups with block_bytes, block_io copies up to a sixteenth of the blocks at once (or one
- * block) in each of the two threads. No step waits for that, either; but blocks that are being
- * copied are in use (moving_blocks of pkv_cache_stats), so a step may be short of them: try again
- * later if no session is left to suspend. A copy that fails costs hits, and is counted and logged.
+ * For groups with block_bytes, each of the two threads copies up to 1/16 of the blocks at a time
+ * (or one block) by block_io. Steps do not wait for it, but a block that is being copied is in use
+ * (moving_blocks of pkv_cache_stats), so pkv_batch_begin may return OUT_OF_BLOCKS: retry if nothing
+ * is left to suspend. A copy that fails costs hits, and is counted and logged.
  */
 #ifndef PAGEDKV_STORE_H
 #define PAGEDKV_STORE_H

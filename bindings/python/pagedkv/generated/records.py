@@ -242,12 +242,12 @@ class HintResult:
     """The result of a hint."""
 
     outcome: raw.HintOutcome
-    """What came of it."""
+    """Whether it was done."""
     reason: raw.HintReason
     """Why it was not done, or not for all tokens."""
     tokens: int
-    """The tokens for which it was or will be done, in full blocks: those in the range, or for PIN,
-    UNPIN, PREFETCH, SHARE and DEMOTE all before `end`. RETURN: all of the session.
+    """How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH,
+    SHARE, DEMOTE) of everything before `end`. RETURN: all tokens of the session.
     """
 
 

@@ -156,12 +156,12 @@ c_enum! {
 }
 
 c_enum! {
-    /// Who has the memory of keys and values.
+    /// Where keys and values are stored.
     pkv_storage {
-        /// The library, in its blocks (default).
+        /// In the library's blocks (default).
         PAGED = 0,
-        /// The engine; the cache has only block ids. Write, attend and read are UNSUPPORTED. With
-        /// block_bytes, the library can still move the blocks.
+        /// In the engine's memory; the cache has only block ids. Write, attend and read are
+        /// UNSUPPORTED. With block_bytes, the library can still copy the blocks.
         NONE = 1,
     }
 }
@@ -348,41 +348,42 @@ c_enum! {
         /// 0) without a duration replaces all earlier ones. A shared block has the highest
         /// retention of all its sessions.
         RETAIN = 1,
-        /// Only of a session: a later one will probably begin with its tokens in about duration_ms,
-        /// for example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. The policy
-        /// LEARNED measures when sequences with similar hints (equal when rounded down to a power
-        /// of two) really return, so a wrong hint costs little. Other policies ignore it. Forks and
-        /// snapshots inherit it.
+        /// Says that a later session will probably begin with the tokens of this one in about
+        /// duration_ms, for example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown.
+        /// Only for sessions. The policy LEARNED measures when sequences with similar hints (equal
+        /// when rounded down to a power of two) really return, so a wrong hint costs little. Other
+        /// policies ignore it. Forks and snapshots inherit it.
         RETURN = 2,
-        /// Keeps what is in memory before `end`, used or not, until the duration is over, UNPIN, or
-        /// a step needs the blocks. What is cached later is not pinned: pin again after the prefill
-        /// or PREFETCH. There is one pin for each text and end: to pin again can make it last
-        /// longer, never shorter, and one UNPIN ends it.
+        /// Keeps what is in memory before `end`, used or not, until the duration has passed, UNPIN
+        /// ends it, or a step needs the blocks. What is cached later is not pinned: pin again after
+        /// the prefill or PREFETCH. There is one pin for each text and `end`: pinning again can
+        /// make it last longer, never shorter, and one UNPIN ends it.
         PIN = 3,
-        /// Ends the pin that the same hint made with PIN, also if that was clipped. `tokens` of the
+        /// Ends the pin that the same hint made with PIN, even if that was clipped. `tokens` of the
         /// result is where the pin ended.
         UNPIN = 4,
         /// Reads blocks that are in the store, but not in memory, into the prefix index, with the
-        /// given retention; a later match finds those that have arrived. It uses only free and
-        /// evictable blocks. Salts take turns. At most 64 are pending; one more cancels the newest
-        /// of the salt that has the most. It is forgotten if it has not begun within the duration.
-        /// See pkv_store_wait.
+        /// given retention; a later match finds those that have arrived. Uses only free and
+        /// evictable blocks. Requests are served round-robin by salt, at most 64 pending; one more
+        /// cancels the newest request of the salt with the most. A request that has not started
+        /// within the duration is discarded. See pkv_store_wait.
         PREFETCH = 5,
         /// Writes what is cached before `end` to the store now, instead of when its session ends.
         SHARE = 6,
         /// As SHARE; blocks of the range get the retention LOW once all are written.
         DEMOTE = 7,
-        /// Removes blocks from memory, from `end` back to `first`, as far as nothing uses or
-        /// continues them. Of an open session: when it is closed, all from the lowest `first` of
-        /// its drops on, whatever `end` is; a trim to there or before cancels it. They do not go to
-        /// the store. But a suspended session has passed on what it had: blocks that are being
-        /// written stay then. Stores keep what they have.
+        /// Removes cached blocks from `end` back to `first`, stopping at the first block that
+        /// something uses or that another text continues. Items in the store stay. On an open
+        /// session, the drop happens at close and ignores `end`: everything from the lowest `first`
+        /// of its DROP hints on is removed and not written to the store. Trimming to that point or
+        /// before it cancels the drop. On a suspended session, blocks that are being written to the
+        /// store stay.
         DROP = 8,
     }
 }
 
 c_enum! {
-    /// What came of a hint.
+    /// Whether a hint was done.
     pkv_hint_outcome {
         /// Done.
         ACCEPTED = 1,
@@ -400,7 +401,7 @@ c_enum! {
 c_enum! {
     /// Why a hint was not done, or not for all tokens.
     pkv_hint_reason {
-        /// It was done for all.
+        /// It was done for all tokens.
         NO_REASON = 0,
         /// The rest is not cached.
         NOT_CACHED = 1,
@@ -853,14 +854,14 @@ c_struct! {
     pkv_hint_result {
         /// Must be sizeof(pkv_hint_result).
         struct_size: u32,
-        /// What came of it.
+        /// Whether it was done.
         outcome: pkv_hint_outcome,
         /// Why it was not done, or not for all tokens.
         reason: pkv_hint_reason,
         /// 0.
         reserved: u32,
-        /// The tokens for which it was or will be done, in full blocks: those in the range, or for
-        /// PIN, UNPIN, PREFETCH, SHARE and DEMOTE all before `end`. RETURN: all of the session.
+        /// How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH,
+        /// SHARE, DEMOTE) of everything before `end`. RETURN: all tokens of the session.
         tokens: u64,
     }
 }
