@@ -7,7 +7,7 @@
  * default) in all layers of a group, and a session's block table lists its blocks. A slot is the
  * place of one token: block id * block_size + offset. A step is one forward pass; each new token of
  * a step is one row of the step's tensors. guide/glossary.md has more words, and what vLLM, SGLang
- * and llama.cpp call them.
+ * and llama.cpp call them. (The guide is installed in share/doc/pagedkv.)
  *
  * GUIDED TOUR
  *

@@ -14,8 +14,8 @@ import tempfile
 
 from install import install, run
 
-# libpagedkv-dev is installed with dh_install -Xredis.
-LEFT_OUT = {"libpagedkv-dev": "redis"}
+# libpagedkv-dev is installed with dh_install -Xpagedkv/redis.h.
+LEFT_OUT = {"libpagedkv-dev": "pagedkv/redis.h"}
 
 
 def patterns(debian):

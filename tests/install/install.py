@@ -51,7 +51,7 @@ def installed_files(root):
             continue
         text = path.relative_to(root).as_posix()
         if "tbb" not in text:  # oneTBB is installed, too, if it was built with the library
-            pattern = r".*/(bin/|include|pkgconfig|cmake|share|lib[^/]*\.(so|a))"
+            pattern = r".*?/(bin/|include/|pkgconfig/|cmake/|share/|lib[^/]*\.(so|a))"
             names.add(re.sub(pattern, r"\1", text))
     return names
 
@@ -61,11 +61,23 @@ def expected_files(tree, version, libraries, static):
     if "pagedkv-redis" not in libraries:
         headers.discard("include/pagedkv/redis.h")
     names = {"cmake/pagedkv/pagedkvConfig.cmake", "cmake/pagedkv/pagedkvConfigVersion.cmake"}
-    names |= {"share/pagedkv/api.json"}
+    names |= {"share/pagedkv/api.json", "share/doc/pagedkv/README.md"}
+    guide = {path.relative_to(tree / "include") for path in (tree / "include/guide").rglob("*.*")}
+    names |= {f"share/doc/pagedkv/{page}" for page in guide if page.name != "machines.py"}
+    names |= {"share/doc/pagedkv/guide/FORMAT.md"}
     for name in libraries:
         names |= {f"lib{name}.so{end}" for end in ("", ".1", f".{version}")}
         names |= {f"pkgconfig/{name}.pc"} | ({f"lib{name}.a"} if static else set())
     return headers | names
+
+
+def check_pages(root):
+    """Each page that a header names is installed, too."""
+    pages = [path.as_posix() for path in root.rglob("*.md")]
+    for header in root.rglob("include/pagedkv/*.h*"):
+        for page in re.findall(r"[\w./-]+\.md\b", header.read_text()):
+            found = any(f"/{path}".endswith(f"/{page}") for path in pages)
+            assert found, f"{header.name} names {page}, which is not installed"
 
 
 def check_library(library):
@@ -162,6 +174,7 @@ def main():
             expected |= TOOLS
         missing, more = sorted(expected - files), sorted(files - expected)
         assert not missing and not more, f"missing {missing}, not expected {more}"
+        check_pages(root)
         for name in libraries:
             check_library(next(root.rglob(f"lib{name}.so")))
         installed, redis = Installed(root, folder, directory), HERE / "redis.c"
