@@ -14,7 +14,7 @@ import sys
 # Flags that do not change the code, or differ on purpose.
 IGNORED = re.compile(
     r"-D_GLIBCXX_|-D_FILE_OFFSET_BITS|-DNDEBUG|-DPKV_WITH|-f(diagnostics|PIC|sanitize)"
-    r"|-m64$|-f\w+-sections$|-fno-var-tracking$"
+    r"|-m64$|-f\w+-sections$"
 )
 # The thread runner is a choice: see sources.rs.
 THREADS = re.compile(r"base/parallel_(own|tbb)\.cpp$")
