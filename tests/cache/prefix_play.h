@@ -343,7 +343,18 @@ class PrefixPlay {
       sessions.erase(sessions.begin() + at);
       counts.erase(counts.begin() + at);
     }
-    begin(cache_, sessions, counts);
+    pkv_batch batch;
+    const auto begins = [&] {
+      return pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), &batch);
+    };
+    pkv_status status = begins();
+    // Blocks that block_io copies to the store are in use meanwhile.
+    if (status == PKV_OUT_OF_BLOCKS && setup_.tier && setup_.elsewhere_from < 2) {
+      settle();
+      status = begins();
+    }
+    check(status, "begin without the victims");
+    CHECK(pkv_batch_abort(batch));
   }
 
   void expect_too_few(pkv_session session, uint32_t tokens) {

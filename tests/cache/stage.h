@@ -225,13 +225,19 @@ class Stage {
     std::erase_if(steps, [&](const auto& other) { return other.get() == &step; });
   }
 
-  // Aborts a step. Afterwards the sessions have the very same blocks as before.
+  // Aborts a step. Afterwards the sessions have the very same blocks as before, except those that
+  // had left the window: begin() frees these if blocks are short.
   void abort(Step& step) {
     certain([&] { return pkv_batch_abort(step.batch); });
     counts.aborts++;
     for (const Member& member : step.members)
-      for (uint32_t group = 0; group < 2; group++)
-        EXPECT_EQ(member.tables[group], block_table(member.actor->session, group));
+      for (uint32_t group = 0; group < 2; group++) {
+        std::vector<uint32_t> before = member.tables[group];
+        const std::vector<uint32_t> after = block_table(member.actor->session, group);
+        for (size_t i = 0; group == 1 && i < std::min(before.size(), after.size()); i++)
+          if (after[i] == PKV_NO_BLOCK && has_left_window(*member.actor, i)) before[i] = after[i];
+        EXPECT_EQ(before, after);
+      }
     drop(step);
   }
 
@@ -279,6 +285,13 @@ class Stage {
   }
 
  private:
+  // Returns whether no token that follows sees entry `i` of a block table of the second group.
+  bool has_left_window(const Actor& actor, size_t i) const {
+    const size_t window = world.setup.window, length = actor.naive.rows.size();
+    return window > 0 && i * block_size >= world.setup.sinks &&
+           (i + 1) * block_size <= length - std::min(length, window - 1);
+  }
+
   bool has(uint64_t max_blocks) const {
     for (uint32_t group = 0; group < 2; group++)
       if (max_blocks > 0 &&
