@@ -385,13 +385,15 @@ def test_numbers_that_begin_again() -> None:
                 assert source.lost_batches == lost
 
 
-def test_a_restart_loses_no_batches() -> None:
-    """The numbers of a new publisher begin much higher."""
+def test_a_restart_loses_no_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of a new publisher begin much higher: it was started hours later."""
     endpoint, replay = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+    now = time.time()
     with EventSubscriber(endpoint, replay) as source:
         view = View(source)
         for first in (0, 100, 200):
             text = list(range(first, first + 32))
+            monkeypatch.setattr(time, "time", lambda first=first: now + 100 * first)
             with (
                 ids_only() as cache,
                 EventPublisher(endpoint, replay_endpoint=replay, heartbeat_ms=20) as made,
