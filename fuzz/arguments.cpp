@@ -146,6 +146,8 @@ void cache_config(Source& draw) {
   config.block_io = opaque && draw.chance(95) ? &io : nullptr;
   if (opaque) draw_opaque(draw, groups);
   if (opaque && draw.chance(60)) config.storage = PKV_STORAGE_NONE;
+  const pkv_clock no_time{};
+  config.clock = draw.chance(5) ? &no_time : draw.chance(50) ? f.clock.hook() : nullptr;
 
   auto plan = made<pkv_cache_plan>();
   const pkv_status planned = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
