@@ -289,14 +289,15 @@ TEST_F(HintTest, WithoutAnIndexOrAStore) {
 }
 
 TEST_F(HintTest, AClockThatGoesBackStandsStill) {
-  make(8);
+  make(16);
   serve(text(1, 32));
+  serve(text(2, 32));
   set_time(50);
   expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 32), "", {.duration_ms = 100}));
   set_time(0);
-  expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 32), "", {.duration_ms = 100}));
+  expect_done(32, hint(cache_, PKV_HINT_PIN, text(2, 32), "", {.duration_ms = 100}));
   set_time(149);
-  EXPECT_EQ(2u, figures().pinned_blocks);
+  EXPECT_EQ(4u, figures().pinned_blocks);
   set_time(150);
   EXPECT_EQ(0u, figures().pinned_blocks);
 }
