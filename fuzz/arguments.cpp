@@ -514,7 +514,7 @@ void filled(Source& draw) {
   std::memcpy(buffer.data(), &size, sizeof size);
   const uint32_t index = static_cast<uint32_t>(draw.chance(80) ? 0 : number(draw));
   pkv_status status = PKV_OK;
-  switch (draw.below(7)) {
+  switch (draw.below(6)) {
     case 0:
       status = pkv_cache_get_info(f.cache, buffer.as<pkv_cache_info>());
       break;
@@ -529,9 +529,6 @@ void filled(Source& draw) {
       break;
     case 4:
       status = pkv_session_get_info(f.session, buffer.as<pkv_session_info>());
-      break;
-    case 5:
-      status = pkv_pool_get_block_info(f.pool, index, buffer.as<pkv_block_info>());
       break;
     default:
       status = pkv_pool_get_stats(f.pool, buffer.as<pkv_pool_stats>());
@@ -654,24 +651,10 @@ void pooled(Source& draw) {
   pkv_block list[4];
   for (pkv_block& block : list) block = number(draw);
   const size_t n = draw.below(5);
-  switch (draw.below(5)) {
-    case 0:
-      documented(pkv_pool_retain(f.pool, n, list), {PKV_STALE_HANDLE});
-      break;
-    case 1:
-      documented(pkv_pool_release(f.pool, n, list), {PKV_NOT_HELD});
-      break;
-    case 2:
-      documented(pkv_pool_claim(f.pool, list[0], static_cast<uint32_t>(number(draw)),
-                                reinterpret_cast<uint32_t*>(list)),
-                 {PKV_STALE_HANDLE});
-      break;
-    case 3:
-      documented(pkv_pool_seal(f.pool, list[0]), {PKV_STALE_HANDLE});
-      break;
-    default:
-      documented(pkv_pool_reset(f.pool, list[0]), {PKV_STALE_HANDLE});
-  }
+  if (draw.below(2) == 0)
+    documented(pkv_pool_retain(f.pool, n, list), {PKV_STALE_HANDLE});
+  else
+    documented(pkv_pool_release(f.pool, n, list), {PKV_NOT_HELD});
 }
 
 // Handles of random bits, or with one bit of another handle changed.

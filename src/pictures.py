@@ -236,7 +236,7 @@ def block_life():
     p = Picture("block-life", "The life of a block", 1180, 640)
     p.box(30, 60, 220, 70, "free", "no references", fill=GREY)
     p.box(480, 60, 240, 70, "open", "one session writes into it", fill=BLUE)
-    p.box(930, 60, 220, 70, "sealed", "full and read-only", fill=GREEN)
+    p.box(930, 60, 220, 70, "full", "and read-only", fill=GREEN)
     p.arrow((250, 82), (478, 82))
     p.label(364, 72, "begin, reserve, resume, load", anchor="middle")
     p.arrow((480, 112), (252, 112))

@@ -39,12 +39,6 @@ const (
 	ErrTooLarge Status = 113
 	// Each session fits, but the batch as a whole never does: begin with fewer sessions.
 	ErrBatchTooLarge Status = 114
-	// A write to a block that is sealed.
-	ErrBlockSealed Status = 115
-	// A write to a block that has more than one reference.
-	ErrBlockShared Status = 116
-	// The block has too few free slots.
-	ErrBlockFull Status = 117
 	// Too few free blocks: pkv_last_error_details.
 	ErrOutOfBlocks Status = 200
 	// The allocator returned no memory.
@@ -70,8 +64,7 @@ var statusNames = map[Status]string{
 	103: "PKV_BUFFER_TOO_SMALL", 104: "PKV_STALE_HANDLE", 105: "PKV_NOT_HELD",
 	106: "PKV_WRONG_CACHE", 107: "PKV_BUSY", 108: "PKV_REENTRANT", 109: "PKV_FORKED",
 	110: "PKV_UNSUPPORTED", 111: "PKV_INCOMPLETE", 112: "PKV_SUSPENDED", 113: "PKV_TOO_LARGE",
-	114: "PKV_BATCH_TOO_LARGE", 115: "PKV_BLOCK_SEALED", 116: "PKV_BLOCK_SHARED",
-	117: "PKV_BLOCK_FULL", 200: "PKV_OUT_OF_BLOCKS", 201: "PKV_OUT_OF_MEMORY",
+	114: "PKV_BATCH_TOO_LARGE", 200: "PKV_OUT_OF_BLOCKS", 201: "PKV_OUT_OF_MEMORY",
 	202: "PKV_LIMIT_REACHED", 300: "PKV_CORRUPT", 301: "PKV_WRONG_VERSION", 302: "PKV_MISMATCH",
 	303: "PKV_WRONG_KEY", 400: "PKV_IO", 500: "PKV_INTERNAL",
 }
@@ -553,8 +546,6 @@ func cacheStatsOf(r *raw.CacheStats) CacheStats {
 // PoolStats: Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
 // used_blocks + retired_blocks.
 type PoolStats struct {
-	// Slots (tokens) per block.
-	BlockSize uint32
 	// Capacity. With groups_share_memory: blocks in the pages that the group has now.
 	Blocks uint64
 	// Blocks without references.
@@ -570,14 +561,12 @@ type PoolStats struct {
 	RetiredBlocks uint64
 	// References to all blocks.
 	References uint64
-	// Slots that hold a token; a shared block counts once.
-	FilledSlots uint64
 }
 
 func poolStatsOf(r *raw.PoolStats) PoolStats {
 	return PoolStats{
-		r.BlockSize, r.Blocks, r.FreeBlocks, r.UsedBlocks, r.UsedBlocksPeak, r.SharedBlocks,
-		r.RetiredBlocks, r.References, r.FilledSlots,
+		r.Blocks, r.FreeBlocks, r.UsedBlocks, r.UsedBlocksPeak, r.SharedBlocks, r.RetiredBlocks,
+		r.References,
 	}
 }
 
@@ -600,26 +589,6 @@ type SessionInfo struct {
 func sessionInfoOf(r *raw.SessionInfo) SessionInfo {
 	return SessionInfo{
 		r.Priority, r.Suspended != 0, r.Length, r.Total, r.Blocks, r.ExclusiveBlocks,
-	}
-}
-
-// BlockInfo: Properties of one block.
-type BlockInfo struct {
-	// The block id.
-	ID uint32
-	// The number of times that this id was freed.
-	Generation uint32
-	// 0: free.
-	References uint32
-	// Slots claimed, 0 to block_size.
-	FilledSlots uint32
-	// 1: read-only.
-	Sealed bool
-}
-
-func blockInfoOf(r *raw.BlockInfo) BlockInfo {
-	return BlockInfo{
-		r.ID, r.Generation, r.References, r.FilledSlots, r.Sealed != 0,
 	}
 }
 

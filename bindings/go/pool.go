@@ -15,8 +15,7 @@ func (b Block) ID() uint32 { return uint32(b) }
 
 // PoolConfig describes a pool.
 type PoolConfig struct {
-	Blocks    int // 1 to 2^31 - 1.
-	BlockSize int // Slots per block, 1 to 256; 0: 16.
+	Blocks int // 1 to 2^31 - 1.
 }
 
 // Pool allocates reference-counted block ids, for an engine that keeps the bytes elsewhere.
@@ -31,7 +30,6 @@ func (c *PoolConfig) place(op string) (*raw.PoolConfig, error) {
 	out := sized(&raw.PoolConfig{})
 	n := numbers{op: op}
 	out.Blocks = n.u32("Blocks", c.Blocks)
-	out.BlockSize = n.u32("BlockSize", c.BlockSize)
 	return out, n.err
 }
 
@@ -85,34 +83,6 @@ func (p *Pool) Release(blocks ...Block) error {
 	return call("release", p, func() raw.Status {
 		return raw.PoolRelease(p.handle, uint64(len(blocks)), raws(blocks))
 	})
-}
-
-// Claim takes the next free slots of an unshared block and returns the offset of the first.
-func (p *Pool) Claim(block Block, slots int) (offset int, err error) {
-	n := numbers{op: "claim"}
-	count := n.u32("slots", slots)
-	var at uint32
-	err = n.call(p, func() raw.Status { return raw.PoolClaim(p.handle, uint64(block), count, &at) })
-	return int(at), err
-}
-
-// Seal makes a block read-only until it is freed or reset.
-func (p *Pool) Seal(block Block) error {
-	return call("seal", p, func() raw.Status { return raw.PoolSeal(p.handle, uint64(block)) })
-}
-
-// Reset empties and unseals a block that only the caller holds.
-func (p *Pool) Reset(block Block) error {
-	return call("reset", p, func() raw.Status { return raw.PoolReset(p.handle, uint64(block)) })
-}
-
-// BlockInfo returns the properties of the block with this id, free or not.
-func (p *Pool) BlockInfo(id uint32) (BlockInfo, error) {
-	out := sized(&raw.BlockInfo{})
-	err := call("block info", p, func() raw.Status {
-		return raw.PoolGetBlockInfo(p.handle, id, out)
-	})
-	return blockInfoOf(out), err
 }
 
 // Stats returns statistics of the pool, which are exact while no other goroutine uses it.

@@ -138,9 +138,8 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_tensor* out, const pkv_attention_outputs* outputs);
 
 /**
- * Ends a step: adds the new tokens to every session, seals full blocks and closes the batch. If it
- * fails, the batch stays open. It allocates nothing, so it cannot fail for lack of memory or
- * blocks.
+ * Ends a step: adds the new tokens to every session and closes the batch. If it fails, the batch
+ * stays open. It allocates nothing, so it cannot fail for lack of memory or blocks.
  *
  * @param     batch   The batch.
  * @param     n       The number of rows; 0 with tokens NULL.

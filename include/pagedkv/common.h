@@ -56,9 +56,6 @@ typedef enum pkv_status PKV_ENUM {
   PKV_TOO_LARGE = 113,        /**< More than the whole cache can hold: refuse the request. */
   /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
   PKV_BATCH_TOO_LARGE = 114,
-  PKV_BLOCK_SEALED = 115, /**< A write to a block that is sealed. */
-  PKV_BLOCK_SHARED = 116, /**< A write to a block that has more than one reference. */
-  PKV_BLOCK_FULL = 117,   /**< The block has too few free slots. */
 
   PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks: pkv_last_error_details. */
   PKV_OUT_OF_MEMORY = 201, /**< The allocator returned no memory. */

@@ -1058,10 +1058,10 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
   explicit Pool(pkv_pool handle) noexcept : Owner(handle) {}
   /** Creates a pool. */
   explicit Pool(const pkv_pool_config& config) { check(pkv_pool_create(&config, &handle_)); }
-  /** Creates a pool of this many blocks, with this many slots each. */
-  explicit Pool(uint32_t blocks, uint32_t block_size = 16) {
+  /** Creates a pool of this many blocks. */
+  explicit Pool(uint32_t blocks) {
     PoolConfig config;
-    config.blocks = blocks, config.block_size = block_size;
+    config.blocks = blocks;
     check(pkv_pool_create(&config, &handle_));
   }
 
@@ -1079,17 +1079,6 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
   /** Releases a reference to each block: pkv_pool_release. (release() returns the handle.) */
   void free(Span<const pkv_block> blocks) {
     check(pkv_pool_release(handle_, blocks.size(), blocks.data()));
-  }
-  /** Claims slots, and returns the offset of the first one. */
-  uint32_t claim(pkv_block block, uint32_t n) {
-    return detail::told<uint32_t>(
-        [&](auto* out) { return pkv_pool_claim(handle_, block, n, out); });
-  }
-  void seal(pkv_block block) { check(pkv_pool_seal(handle_, block)); }
-  void reset(pkv_block block) { check(pkv_pool_reset(handle_, block)); }
-  pkv_block_info block_info(uint32_t id) const {
-    return detail::filled<pkv_block_info>(
-        [&](auto* out) { return pkv_pool_get_block_info(handle_, id, out); });
   }
   pkv_pool_stats stats() const {
     return detail::filled<pkv_pool_stats>(

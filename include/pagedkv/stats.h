@@ -15,7 +15,7 @@ extern "C" {
  */
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< Must be sizeof(pkv_pool_stats). */
-  uint32_t block_size;  /**< Slots (tokens) per block. */
+  uint32_t reserved;    /**< 0. */
   /** Capacity. With groups_share_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
   uint64_t free_blocks; /**< Blocks without references. */
@@ -26,10 +26,9 @@ typedef struct pkv_pool_stats {
    */
   uint64_t used_blocks_peak;
   uint64_t shared_blocks; /**< Blocks with more than one reference. */
-  uint64_t
-      retired_blocks;    /**< Blocks never used again because their generation reached its limit. */
-  uint64_t references;   /**< References to all blocks. */
-  uint64_t filled_slots; /**< Slots that hold a token; a shared block counts once. */
+  /** Blocks never used again because their generation reached its limit. */
+  uint64_t retired_blocks;
+  uint64_t references; /**< References to all blocks. */
 } pkv_pool_stats;
 
 /**

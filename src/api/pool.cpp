@@ -11,7 +11,7 @@ namespace {
 
 struct PoolObject {
   PoolObject(const pkv_pool_config& config)
-      : memory(config.allocator), pool(config.blocks, config.block_size, &memory) {}
+      : memory(config.allocator), pool(config.blocks, &memory) {}
   HookMemory memory;
   memory::Pool pool;
 };
@@ -24,23 +24,16 @@ class PoolLease : public LeaseOf<pkv_pool, Kind::pool, PoolObject> {
   memory::Pool* operator->() const { return &**this; }
 };
 
-void check_id(const memory::Pool& pool, uint32_t id) {
-  if (id >= pool.blocks()) fail(PKV_OUT_OF_RANGE, "block %u; the pool has %u", id, pool.blocks());
-}
-
 // Throws an error about the block if an operation on it failed.
 void check(pkv_status status, const memory::Pool& pool, pkv_block block, const char* verb) {
   if (status == PKV_OK) return;
   const uint32_t id = PKV_BLOCK_ID(block);
   if (status == PKV_OUT_OF_MEMORY)
     fail(status, "%s: no memory to look for duplicates in the list", verb);
-  check_id(pool, id);
+  if (id >= pool.blocks()) fail(PKV_OUT_OF_RANGE, "block %u; the pool has %u", id, pool.blocks());
   const memory::BlockState state = pool.state(id);
-  fail(status,
-       "%s of block %u, generation %u: it is in generation %u with %u references, %u of %u slots "
-       "filled%s",
-       verb, id, static_cast<uint32_t>(block >> 32), state.generation, state.references,
-       state.filled, pool.block_size(), state.sealed ? ", sealed" : "");
+  fail(status, "%s of block %u, generation %u: it is in generation %u with %u references", verb, id,
+       static_cast<uint32_t>(block >> 32), state.generation, state.references);
 }
 
 }  // namespace
@@ -52,15 +45,10 @@ using namespace pkv::api;
 pkv_status pkv_pool_create(const pkv_pool_config* config, pkv_pool* out) {
   return guarded([&] {
     check_pointer(out, "out");
-    pkv_pool_config known = read_struct(config, "config");
-    if (known.block_size == 0) known.block_size = 16;
-    if (known.blocks == 0 || known.block_size > 256)
-      fail(PKV_INVALID_ARGUMENT,
-           "%u blocks of %u slots; there must be at least 1 block, of 1 to 256 slots", known.blocks,
-           known.block_size);
+    const pkv_pool_config known = read_struct(config, "config");
+    if (known.blocks == 0) fail(PKV_INVALID_ARGUMENT, "0 blocks; there must be at least 1");
     if (known.blocks > INT32_MAX)
       fail(PKV_TOO_LARGE, "%u blocks; there can be at most 2^31 - 1", known.blocks);
-    if (known.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", known.reserved);
     check_allocator(known.allocator);
     *out = PoolLease::make(std::make_unique<PoolObject>(known));
   });
@@ -102,39 +90,6 @@ pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block* blocks) 
     const pkv_status status = pool->release(n, blocks, &failed);
     if (status != PKV_OK)
       for_entry(failed, [&] { check(status, *pool, blocks[failed], "release"); });
-  });
-}
-
-pkv_status pkv_pool_claim(pkv_pool handle, pkv_block block, uint32_t n, uint32_t* offset) {
-  return guarded([&] {
-    const PoolLease pool(handle);
-    check_pointer(offset, "offset");
-    check(pool->claim(block, n, offset), *pool, block, "claim");
-  });
-}
-
-pkv_status pkv_pool_seal(pkv_pool handle, pkv_block block) {
-  return guarded([&] {
-    const PoolLease pool(handle);
-    check(pool->seal(block), *pool, block, "seal");
-  });
-}
-
-pkv_status pkv_pool_reset(pkv_pool handle, pkv_block block) {
-  return guarded([&] {
-    const PoolLease pool(handle);
-    check(pool->reset(block), *pool, block, "reset");
-  });
-}
-
-pkv_status pkv_pool_get_block_info(pkv_pool handle, uint32_t id, pkv_block_info* out) {
-  return guarded([&] {
-    const PoolLease pool(handle);
-    check_id(*pool, id);
-    const memory::BlockState state = pool->state(id);
-    fill_struct(out,
-                {sizeof *out, id, state.generation, state.references, state.filled, state.sealed},
-                "out");
   });
 }
 

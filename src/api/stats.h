@@ -12,14 +12,12 @@ inline pkv_pool_stats public_stats(const memory::Pool& pool) {
   const memory::PoolStats stats = pool.stats();
   pkv_pool_stats out{};
   out.struct_size = sizeof out;
-  out.block_size = pool.block_size();
   out.blocks = stats.blocks;
   out.free_blocks = stats.free;
   out.used_blocks = stats.used;
   out.shared_blocks = stats.shared;
   out.retired_blocks = stats.retired;
   out.references = stats.references;
-  out.filled_slots = stats.filled_slots;
   out.used_blocks_peak = stats.used_peak;
   return out;
 }

@@ -664,11 +664,7 @@ TEST(Cpp, PoolsKeepIds) {
   EXPECT_EQ(status_of([&] { pool.free(blocks); }), PKV_NOT_HELD);
   std::array<pkv_block, 1> one;
   pool.alloc(one);
-  EXPECT_EQ(pool.claim(one[0], 3), 0u);
-  EXPECT_EQ(pool.claim(one[0], 3), 3u);
-  pool.seal(one[0]);
-  EXPECT_EQ(pool.block_info(PKV_BLOCK_ID(one[0])).sealed, 1u);
-  pool.reset(one[0]);
+  EXPECT_EQ(pool.stats().used_blocks, 1u);
   pool.validate();
 }
 

@@ -131,8 +131,6 @@ TEST(Handles, BlocksFreedTwice) {
     world.remember();
     WANT(PKV_NOT_HELD, pkv_pool_release(world.pool, 1, &block));
     WANT(PKV_STALE_HANDLE, pkv_pool_retain(world.pool, 1, &block));
-    uint32_t offset = 0;
-    WANT(PKV_STALE_HANDLE, pkv_pool_claim(world.pool, block, 1, &offset));
     const pkv_block mixed[] = {world.blocks[0], again, block};
     WANT(PKV_NOT_HELD, pkv_pool_release(world.pool, 3, mixed));
     WANT(PKV_STALE_HANDLE, pkv_pool_retain(world.pool, 3, mixed));

@@ -32,14 +32,6 @@ Arg any_of(std::vector<int64_t> values) {
   return arg;
 }
 
-Arg block() {
-  return {[](World& world) { return world.blocks[0]; },
-          {{"id without block", [](World&, uint64_t& value) { value = 128; }, range},
-           {"all ones", [](World&, uint64_t& value) { value = UINT64_MAX; }, range},
-           {"next generation", [](World&, uint64_t& value) { value += uint64_t{1} << 32; }, stale},
-           {"free block", [](World&, uint64_t& value) { value = 127; }, stale}}};
-}
-
 Arg list() {
   return pointer([](World& world) { return bits(world.keep_list(world.blocks)); });
 }
@@ -418,7 +410,7 @@ std::vector<Function> plain_rows() {
       quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
       quiet("pkv_last_error_details", caller(silent<pkv_last_error_details>), {}),
       quiet("pkv_status_name", caller(silent<pkv_status_name, pkv_status>),
-            {any_of({-1, 99, 118, INT32_MAX})}),
+            {any_of({-1, 99, 115, INT32_MAX})}),
       quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>),
             {any_of({-1, unknown_isa, INT32_MAX})}),
       {ROW(pkv_isa_supported),
@@ -428,15 +420,14 @@ std::vector<Function> plain_rows() {
 
 std::vector<Function> pool_rows() {
   const Arg pool = handle(Handle::pool);
-  const uint32_t pool_stats = sizeof(pkv_pool_stats), block_info = sizeof(pkv_block_info);
+  const uint32_t pool_stats = sizeof(pkv_pool_stats);
   const auto in = in_struct<pkv_pool_config>(0);
   std::vector<Function> rows = {
       {ROW(pkv_pool_create),
        {config_in<pkv_pool_config>(pool_config), out<pkv_pool>()},
        {in(WITH(it.blocks = 0), invalid), in(WITH(it.blocks = 0x80000000), too_large),
-        in(WITH(it.blocks = UINT32_MAX), too_large), in(WITH(it.block_size = 0), fine),
-        in(WITH(it.block_size = 257), invalid), in(WITH(it.allocator = &no_functions), invalid),
-        in(WITH(it.reserved = 1), invalid)},
+        in(WITH(it.blocks = UINT32_MAX), too_large),
+        in(WITH(it.allocator = &no_functions), invalid)},
        [](World&, const Values& values) {
          OK(pkv_pool_destroy(*reinterpret_cast<pkv_pool*>(values[1])));
        }},
@@ -450,24 +441,6 @@ std::vector<Function> pool_rows() {
         {"n SIZE_MAX", count(SIZE_MAX), {PKV_OVERFLOW, PKV_TOO_LARGE}}}},
       {ROW(pkv_pool_retain), {pool, number(100), list()}, list_cases(PKV_STALE_HANDLE)},
       {ROW(pkv_pool_release), {pool, number(100), list()}, list_cases(PKV_NOT_HELD)},
-      {ROW(pkv_pool_claim),
-       {pool, block(), number(4), out<uint32_t>()},
-       {{"n 0", set(2, 0), fine},
-        {"more slots than there are", set(2, 17), {PKV_BLOCK_FULL}},
-        {"n UINT32_MAX", set(2, UINT32_MAX), {PKV_BLOCK_FULL}},
-        {"shared",
-         [](World& world, Values& values) { values[1] = world.blocks.back(); },
-         {PKV_BLOCK_SHARED}},
-        {"sealed",
-         [](World& world, Values& values) { OK(pkv_pool_seal(world.pool, values[1])); },
-         {PKV_BLOCK_SEALED}}}},
-      {ROW(pkv_pool_seal), {pool, block()}},
-      {ROW(pkv_pool_reset),
-       {pool, block()},
-       {{"shared",
-         [](World& world, Values& values) { values[1] = world.blocks.back(); },
-         {PKV_BLOCK_SHARED}}}},
-      {ROW(pkv_pool_get_block_info), {pool, index(7, 128), struct_out(block_info)}},
       {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats)}},
       {ROW(pkv_pool_validate), {pool}},
   };

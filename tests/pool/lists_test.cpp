@@ -23,12 +23,12 @@ class Lists : public testing::TestWithParam<std::tuple<size_t, uint32_t>> {
 
   void expect_references(uint32_t references) {
     for (Block block : blocks_)
-      EXPECT_EQ(pool_.state(block_id(block)), (BlockState{0, references, 0, false}));
+      EXPECT_EQ(pool_.state(block_id(block)), (BlockState{0, references, 0}));
     EXPECT_EQ(pool_.free_count(), pool_.blocks() - blocks_.size());
     pool_.validate();
   }
 
-  Pool pool_{300, 16, std::pmr::new_delete_resource(), 0, std::get<1>(GetParam())};
+  Pool pool_{300, std::pmr::new_delete_resource(), 0, std::get<1>(GetParam())};
   std::vector<Block> blocks_;
   size_t failed_at_ = untouched;
 };
@@ -135,7 +135,7 @@ TEST_P(Lists, TablesHaveGaps) {
 }
 
 TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
-  Pool pool(3, 16, std::pmr::new_delete_resource());
+  Pool pool(3, std::pmr::new_delete_resource());
   Block blocks[3];
   ASSERT_TRUE(pool.try_alloc(3, blocks));
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.retain(blocks[1]), PKV_OK);
@@ -149,7 +149,7 @@ TEST(ListAtTheLimit, RetainTakesBackTheOthers) {
 }
 
 TEST(ListAtTheLimit, TablesReachItAndGoNoFurther) {
-  Pool pool(3, 16, std::pmr::new_delete_resource());
+  Pool pool(3, std::pmr::new_delete_resource());
   Block blocks[3];
   ASSERT_TRUE(pool.try_alloc(3, blocks));
   const Block table[] = {blocks[0], no_block, blocks[1], blocks[2]};

@@ -12,9 +12,8 @@ namespace pkv::memory {
 
 class PoolModel {
  public:
-  PoolModel(uint32_t blocks, uint32_t block_size, uint32_t first_generation)
-      : block_size_(block_size) {
-    for (uint32_t id = 0; id < blocks; id++) states_[id] = {first_generation, 0, 0, false};
+  PoolModel(uint32_t blocks, uint32_t first_generation) {
+    for (uint32_t id = 0; id < blocks; id++) states_[id] = {first_generation, 0, 0};
   }
 
   const std::map<uint32_t, BlockState>& states() const { return states_; }
@@ -53,45 +52,16 @@ class PoolModel {
     if (std::set<Block>(blocks.begin(), blocks.end()).size() < blocks.size()) return PKV_NOT_HELD;
     for (Block block : blocks) {
       BlockState& state = states_.at(block_id(block));
-      if (--state.references == 0) state = {state.generation + 1, 0, 0, false};
+      if (--state.references == 0) state = {state.generation + 1, 0, 0};
     }
     return PKV_OK;
   }
 
-  pkv_status claim(Block block, uint32_t n, uint32_t* offset) {
-    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
-    BlockState& state = states_.at(block_id(block));
-    if (state.sealed) return PKV_BLOCK_SEALED;
-    if (state.references > 1) return PKV_BLOCK_SHARED;
-    if (uint64_t{state.filled} + n > block_size_) return PKV_BLOCK_FULL;
-    *offset = state.filled;
-    state.filled += n;
-    return PKV_OK;
-  }
-
-  pkv_status set_filled(Block block, uint32_t filled) {
-    if (filled > block_size_) return PKV_OUT_OF_RANGE;
-    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
-    BlockState& state = states_.at(block_id(block));
-    if (state.references > 1) return PKV_BLOCK_SHARED;
-    state.filled = filled;
-    state.sealed = filled == block_size_;
-    return PKV_OK;
-  }
-
-  pkv_status seal(Block block) {
-    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
-    states_.at(block_id(block)).sealed = true;
-    return PKV_OK;
-  }
-
-  pkv_status reset(Block block) {
-    if (const pkv_status status = check(block, PKV_STALE_HANDLE)) return status;
-    BlockState& state = states_.at(block_id(block));
-    if (state.references > 1) return PKV_BLOCK_SHARED;
-    state.filled = 0;
-    state.sealed = false;
-    return PKV_OK;
+  bool set_filled(Block block, uint32_t filled) {
+    if (check(block, PKV_NOT_HELD) != PKV_OK || states_.at(block_id(block)).references > 1)
+      return false;
+    states_.at(block_id(block)).filled = filled;
+    return true;
   }
 
   PoolStats stats() const {
@@ -113,7 +83,6 @@ class PoolModel {
   }
 
  private:
-  const uint32_t block_size_;
   std::map<uint32_t, BlockState> states_;
   uint64_t peak_ = 0;
 };

@@ -16,10 +16,10 @@ namespace pkv::memory {
 namespace {
 
 TEST(Pool, FreshPoolGivesIdsInOrderToAnyThread) {
-  Pool pool(200, 16, memory);
+  Pool pool(200, memory);
   for (uint32_t id = 0; id < 3; id++) EXPECT_EQ(alloc(pool, 1)[0], make_block(id, 0));
   std::thread([&pool] {
-    Pool other(200, 16, memory);
+    Pool other(200, memory);
     const std::vector<Block> blocks = alloc(other, 200);
     for (uint32_t id = 0; id < 200; id++) EXPECT_EQ(blocks[id], make_block(id, 0));
     for (uint32_t id = 3; id < 200; id++) EXPECT_EQ(alloc(pool, 1)[0], make_block(id, 0));
@@ -28,7 +28,7 @@ TEST(Pool, FreshPoolGivesIdsInOrderToAnyThread) {
 }
 
 TEST(Pool, FreedBlockComesBackInItsNextGeneration) {
-  Pool pool(4, 16, memory);
+  Pool pool(4, memory);
   const Block first = alloc(pool, 1)[0];
   EXPECT_EQ(pool.free_count(), 3u);
   EXPECT_EQ(pool.release(first), PKV_OK);
@@ -38,7 +38,7 @@ TEST(Pool, FreedBlockComesBackInItsNextGeneration) {
 }
 
 TEST(Pool, WarmWordIsUsedFirst) {
-  Pool pool(256, 16, memory);
+  Pool pool(256, memory);
   const std::vector<Block> blocks = alloc(pool, 256);
   EXPECT_EQ(pool.release(blocks[7]), PKV_OK);
   EXPECT_EQ(pool.release(blocks[205]), PKV_OK);
@@ -49,7 +49,7 @@ TEST(Pool, WarmWordIsUsedFirst) {
 }
 
 TEST(Pool, ExhaustionTakesNothing) {
-  Pool pool(70, 16, memory);
+  Pool pool(70, memory);
   alloc(pool, 68);
   std::vector<Block> out(3, 42);
   EXPECT_FALSE(pool.try_alloc(3, out.data()));
@@ -65,7 +65,7 @@ TEST(Pool, ExhaustionTakesNothing) {
 
 TEST(Pool, EveryCapacityGivesEachIdOnce) {
   for (uint32_t blocks : {1u, 2u, 63u, 64u, 65u, 127u, 128u, 129u, 1000u}) {
-    Pool pool(blocks, 1, memory);
+    Pool pool(blocks, memory);
     std::set<Block> seen;
     for (uint32_t i = 0; i < blocks; i++) EXPECT_TRUE(seen.insert(alloc(pool, 1)[0]).second);
     EXPECT_EQ(*seen.rbegin(), blocks - 1);
@@ -79,7 +79,7 @@ TEST(Pool, EveryCapacityGivesEachIdOnce) {
 }
 
 TEST(Pool, DoubleFreeIsRefused) {
-  Pool pool(2, 16, memory);
+  Pool pool(2, memory);
   const Block block = alloc(pool, 1)[0];
   EXPECT_EQ(pool.release(block), PKV_OK);
   EXPECT_EQ(pool.release(block), PKV_NOT_HELD);
@@ -90,38 +90,30 @@ TEST(Pool, DoubleFreeIsRefused) {
 }
 
 TEST(Pool, StaleAndForgedBlocksAreRefusedEverywhere) {
-  Pool pool(2, 16, memory);
+  Pool pool(2, memory);
   const Block stale = alloc(pool, 1)[0];
   EXPECT_EQ(pool.release(stale), PKV_OK);
   const Block current = alloc(pool, 1)[0];
   ASSERT_EQ(block_id(stale), block_id(current));
-  uint32_t offset = 42;
   for (Block bad : {stale, make_block(1, 0), make_block(0, 2), make_block(0, retired_generation)}) {
     EXPECT_FALSE(pool.is_current(bad));
     EXPECT_EQ(pool.retain(bad), PKV_STALE_HANDLE);
     EXPECT_EQ(pool.release(bad), PKV_NOT_HELD);
-    EXPECT_EQ(pool.claim(bad, 1, &offset), PKV_STALE_HANDLE);
-    EXPECT_EQ(pool.set_filled(bad, 1), PKV_STALE_HANDLE);
-    EXPECT_EQ(pool.seal(bad), PKV_STALE_HANDLE);
-    EXPECT_EQ(pool.reset(bad), PKV_STALE_HANDLE);
+    EXPECT_FALSE(pool.set_filled(bad, 1));
   }
   for (Block bad : {Block{2}, make_block(UINT32_MAX, 0), make_block(UINT32_MAX, UINT32_MAX)}) {
     EXPECT_FALSE(pool.is_current(bad));
     EXPECT_EQ(pool.retain(bad), PKV_OUT_OF_RANGE);
     EXPECT_EQ(pool.release(bad), PKV_OUT_OF_RANGE);
-    EXPECT_EQ(pool.claim(bad, 1, &offset), PKV_OUT_OF_RANGE);
-    EXPECT_EQ(pool.set_filled(bad, 1), PKV_OUT_OF_RANGE);
-    EXPECT_EQ(pool.seal(bad), PKV_OUT_OF_RANGE);
-    EXPECT_EQ(pool.reset(bad), PKV_OUT_OF_RANGE);
+    EXPECT_FALSE(pool.set_filled(bad, 1));
   }
-  EXPECT_EQ(offset, 42u);
   EXPECT_TRUE(pool.is_current(current));
-  EXPECT_EQ(pool.state(0), (BlockState{1, 1, 0, false}));
+  EXPECT_EQ(pool.state(0), (BlockState{1, 1, 0}));
   pool.validate();
 }
 
 TEST(Pool, LastReferenceFrees) {
-  Pool pool(2, 16, memory);
+  Pool pool(2, memory);
   const Block block = alloc(pool, 1)[0];
   EXPECT_EQ(pool.retain(block), PKV_OK);
   EXPECT_EQ(pool.retain(block), PKV_OK);
@@ -139,73 +131,35 @@ TEST(Pool, LastReferenceFrees) {
 }
 
 TEST(Pool, ReferenceLimit) {
-  Pool pool(1, 16, memory);
+  Pool pool(1, memory);
   const Block block = alloc(pool, 1)[0];
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.retain(block), PKV_OK);
   EXPECT_EQ(pool.retain(block), PKV_LIMIT_REACHED);
-  EXPECT_EQ(pool.state(0), (BlockState{0, max_references, 0, false}))
+  EXPECT_EQ(pool.state(0), (BlockState{0, max_references, 0}))
       << "the neighbours in the word are untouched";
   for (uint32_t i = 1; i < max_references; i++) ASSERT_EQ(pool.release(block), PKV_OK);
   EXPECT_EQ(pool.references(0), 1u);
   pool.validate();
 }
 
-TEST(Pool, ClaimFillsABlock) {
-  Pool pool(1, 16, memory);
+TEST(Pool, SharedBlockIsNotFilled) {
+  Pool pool(1, memory);
   const Block block = alloc(pool, 1)[0];
-  uint32_t offset = 42;
-  EXPECT_EQ(pool.claim(block, 5, &offset), PKV_OK);
-  EXPECT_EQ(offset, 0u);
-  EXPECT_EQ(pool.claim(block, 0, &offset), PKV_OK);
-  EXPECT_EQ(offset, 5u);
-  for (uint32_t too_many : {12u, UINT32_MAX, UINT32_MAX - 4})
-    EXPECT_EQ(pool.claim(block, too_many, &offset), PKV_BLOCK_FULL);
-  EXPECT_EQ(pool.claim(block, 11, &offset), PKV_OK);
-  EXPECT_EQ(offset, 5u);
-  EXPECT_EQ(pool.claim(block, 1, &offset), PKV_BLOCK_FULL);
-  EXPECT_EQ(pool.state(0), (BlockState{0, 1, 16, false}));
-  EXPECT_EQ(pool.reset(block), PKV_OK);
-  EXPECT_EQ(pool.state(0), (BlockState{0, 1, 0, false}));
-  EXPECT_EQ(pool.seal(block), PKV_OK);
-  EXPECT_EQ(pool.seal(block), PKV_OK);
-  EXPECT_EQ(pool.claim(block, 1, &offset), PKV_BLOCK_SEALED);
-  EXPECT_EQ(pool.reset(block), PKV_OK);
-  EXPECT_EQ(pool.claim(block, 1, &offset), PKV_OK);
-  EXPECT_EQ(pool.seal(block), PKV_OK);
-  EXPECT_EQ(pool.release(block), PKV_OK);
-  EXPECT_EQ(pool.state(0), (BlockState{1, 0, 0, false})) << "freeing empties and unseals";
-  pool.validate();
-}
-
-TEST(Pool, SharedBlockIsNotWrittenTo) {
-  Pool pool(1, 16, memory);
-  const Block block = alloc(pool, 1)[0];
-  uint32_t offset = 42;
-  EXPECT_EQ(pool.set_filled(block, 3), PKV_OK);
+  EXPECT_TRUE(pool.set_filled(block, max_block_size));
+  EXPECT_EQ(pool.state(0), (BlockState{0, 1, max_block_size}));
+  EXPECT_TRUE(pool.set_filled(block, 3));
   EXPECT_EQ(pool.retain(block), PKV_OK);
-  EXPECT_EQ(pool.claim(block, 1, &offset), PKV_BLOCK_SHARED);
-  EXPECT_EQ(pool.set_filled(block, 4), PKV_BLOCK_SHARED);
-  EXPECT_EQ(pool.reset(block), PKV_BLOCK_SHARED);
-  EXPECT_EQ(pool.state(0), (BlockState{0, 2, 3, false}));
-  EXPECT_EQ(pool.seal(block), PKV_OK);
+  EXPECT_FALSE(pool.set_filled(block, 4));
+  EXPECT_EQ(pool.state(0), (BlockState{0, 2, 3}));
   EXPECT_EQ(pool.release(block), PKV_OK);
-  EXPECT_EQ(pool.set_filled(block, 4), PKV_OK);
-  pool.validate();
-}
-
-TEST(Pool, SetFilledSealsFullBlocksOnly) {
-  Pool pool(1, max_block_size, memory);
-  const Block block = alloc(pool, 1)[0];
-  EXPECT_EQ(pool.set_filled(block, max_block_size), PKV_OK);
-  EXPECT_EQ(pool.state(0), (BlockState{0, 1, max_block_size, true}));
-  EXPECT_EQ(pool.set_filled(block, max_block_size + 1), PKV_OUT_OF_RANGE);
-  EXPECT_EQ(pool.set_filled(block, 255), PKV_OK);
-  EXPECT_EQ(pool.state(0), (BlockState{0, 1, 255, false}));
+  EXPECT_TRUE(pool.set_filled(block, 4));
+  EXPECT_EQ(pool.release(block), PKV_OK);
+  EXPECT_EQ(pool.state(0), (BlockState{1, 0, 0})) << "a block that is freed is emptied";
   pool.validate();
 }
 
 TEST(Pool, GenerationThatWouldWrapRetiresTheBlock) {
-  Pool pool(2, 16, memory, retired_generation - 2);
+  Pool pool(2, memory, retired_generation - 2);
   Block last{};
   for (int life = 0; life < 2; life++) {
     last = alloc(pool, 1)[0];
@@ -229,10 +183,10 @@ TEST(Pool, GenerationThatWouldWrapRetiresTheBlock) {
 }
 
 TEST(Pool, StatsCountEveryBlockOnce) {
-  Pool pool(100, 16, memory);
+  Pool pool(100, memory);
   const std::vector<Block> blocks = alloc(pool, 10);
   EXPECT_EQ(pool.retain(3, blocks.data()), PKV_OK);
-  EXPECT_EQ(pool.set_filled(blocks[9], 7), PKV_OK);
+  EXPECT_TRUE(pool.set_filled(blocks[9], 7));
   EXPECT_EQ(pool.release(4, blocks.data() + 3), PKV_OK);
   const PoolStats stats = pool.stats();
   EXPECT_EQ(stats.blocks, 100u);
@@ -246,11 +200,10 @@ TEST(Pool, StatsCountEveryBlockOnce) {
 }
 
 TEST(Pool, RefusesSizesItCannotHold) {
-  for (auto [blocks, block_size] :
-       {std::pair{0u, 16u}, {uint32_t{1} << 31, 16u}, {UINT32_MAX, 16u}, {4u, 0u}, {4u, 257u}}) {
+  for (const uint32_t blocks : {0u, uint32_t{1} << 31, UINT32_MAX}) {
     try {
-      Pool pool(blocks, block_size, memory);
-      ADD_FAILURE() << blocks << " blocks of " << block_size;
+      Pool pool(blocks, memory);
+      ADD_FAILURE() << blocks << " blocks";
     } catch (const Error& error) {
       EXPECT_EQ(error.status, PKV_INVALID_ARGUMENT);
     }
@@ -283,13 +236,13 @@ TEST(Pool, TakesExactlyTheBytesItPlans) {
   for (uint32_t blocks : {1u, 64u, 65u, 1000u}) {
     CountingMemory counting(SIZE_MAX);
     {
-      Pool pool(blocks, 16, &counting);
+      Pool pool(blocks, &counting);
       EXPECT_EQ(counting.taken(), Pool::bookkeeping_bytes(blocks));
     }
     EXPECT_EQ(counting.taken(), 0u);
     for (uint64_t limit = 0; limit < Pool::bookkeeping_bytes(blocks); limit += 8) {
       CountingMemory scarce(limit);
-      EXPECT_THROW(Pool(blocks, 16, &scarce), std::bad_alloc);
+      EXPECT_THROW(Pool(blocks, &scarce), std::bad_alloc);
       EXPECT_EQ(scarce.taken(), 0u);
     }
   }
@@ -297,7 +250,7 @@ TEST(Pool, TakesExactlyTheBytesItPlans) {
 
 TEST(Pool, LongListInDisorderNeedsScratch) {
   CountingMemory scarce(Pool::bookkeeping_bytes(200));
-  Pool pool(200, 16, &scarce);
+  Pool pool(200, &scarce);
   std::vector<Block> blocks = alloc(pool, 66);
   std::swap(blocks[0], blocks[1]);
   EXPECT_EQ(pool.release(65, blocks.data()), PKV_OUT_OF_MEMORY);

@@ -21,9 +21,8 @@ class Replay {
         blocks_(one_of({1, 2, 7, 63, 64, 65, 100, 130, 200})),
         block_size_(one_of({1, 2, 16, 256})),
         first_generation_(below(3) == 0 ? retired_generation - 1 - below(20) : 0),
-        pool_(blocks_, block_size_, std::pmr::new_delete_resource(), first_generation_,
-              one_of({1, 2, 4})),
-        model_(blocks_, block_size_, first_generation_) {}
+        pool_(blocks_, std::pmr::new_delete_resource(), first_generation_, one_of({1, 2, 4})),
+        model_(blocks_, first_generation_) {}
 
   void run(int steps) {
     for (int i = 0; i < steps && !source_.spent() && !testing::Test::HasFailure(); i++) {
@@ -72,28 +71,20 @@ class Replay {
         return release(some_list());
       case 4:
         return release({some_block()});
-      case 5: {
-        const Block block = some_block();
-        const uint32_t n = below(block_size_ + 2);
-        uint32_t offset = 4242, expected = 4242;
-        EXPECT_EQ(pool_.claim(block, n, &offset), model_.claim(block, n, &expected));
-        EXPECT_EQ(offset, expected);
-        return;
-      }
+      case 5:
       case 6: {
         const Block block = some_block();
-        const uint32_t filled = below(block_size_ + 2);
-        EXPECT_EQ(pool_.set_filled(block, filled), model_.set_filled(block, filled));
-        return;
+        return fill(block, below(block_size_ + 1));
       }
       default: {
         const Block block = some_block();
-        if (below(2) != 0)
-          EXPECT_EQ(pool_.seal(block), model_.seal(block));
-        else
-          EXPECT_EQ(pool_.reset(block), model_.reset(block));
+        return fill(block, below(2) * block_size_);
       }
     }
+  }
+
+  void fill(Block block, uint32_t slots) {
+    EXPECT_EQ(pool_.set_filled(block, slots), model_.set_filled(block, slots));
   }
 
   void alloc(uint32_t n) {

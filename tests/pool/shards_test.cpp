@@ -16,7 +16,7 @@ namespace {
 TEST(Shards, AsManyAsSuitTheSize) {
   for (auto [blocks, shards] :
        {std::pair{1u, 1u}, {4032u, 1u}, {4096u, 4u}, {8192u, 8u}, {16384u, 16u}, {1000000u, 16u}})
-    EXPECT_EQ(Pool(blocks, 16, memory).shards(), shards) << blocks;
+    EXPECT_EQ(Pool(blocks, memory).shards(), shards) << blocks;
 }
 
 TEST(Shards, AsManyAsAskedForOfWholeWords) {
@@ -27,19 +27,19 @@ TEST(Shards, AsManyAsAskedForOfWholeWords) {
                                        {192u, 16u, 3u},
                                        {4096u, 1u, 1u},
                                        {4096u, 16u, 16u}}) {
-    Pool pool(blocks, 16, memory, 0, asked);
+    Pool pool(blocks, memory, 0, asked);
     EXPECT_EQ(pool.shards(), shards) << blocks << " blocks, " << asked << " asked for";
     EXPECT_EQ(pool.free_count(), blocks);
     pool.validate();
   }
-  EXPECT_THROW(Pool(4096, 16, memory, 0, 17), Error);
+  EXPECT_THROW(Pool(4096, memory, 0, 17), Error);
 }
 
 class ManyShards : public testing::TestWithParam<uint32_t> {};
 
 TEST_P(ManyShards, FreshPoolGivesIdsInOrderToAnyThread) {
   for (const size_t n : {1u, 7u, 100u, 300u, 4200u}) {
-    Pool pool(4200, 16, memory, 0, GetParam());
+    Pool pool(4200, memory, 0, GetParam());
     uint32_t next = 0;
     const auto take_half = [&] {
       for (size_t i = 0; i < 4200 / n; i += 2)
@@ -53,7 +53,7 @@ TEST_P(ManyShards, FreshPoolGivesIdsInOrderToAnyThread) {
 
 TEST_P(ManyShards, EveryIdIsGivenOutOnce) {
   for (const size_t n : {1u, 5u, 64u, 1000u}) {
-    Pool pool(1000, 16, memory, 0, GetParam());
+    Pool pool(1000, memory, 0, GetParam());
     std::set<Block> seen;
     while (pool.free_count() >= n)
       for (const Block block : alloc(pool, n)) EXPECT_TRUE(seen.insert(block).second);
@@ -71,7 +71,7 @@ TEST_P(ManyShards, EveryIdIsGivenOutOnce) {
 
 // Each shard has one of the last free blocks.
 TEST_P(ManyShards, GathersWhatIsLeft) {
-  Pool pool(1024, 16, memory, 0, GetParam());
+  Pool pool(1024, memory, 0, GetParam());
   const std::vector<Block> all = alloc(pool, 1024);
   std::set<uint32_t> left;
   for (uint32_t id = 17; id < 1024; id += 64) {
@@ -89,7 +89,7 @@ TEST_P(ManyShards, GathersWhatIsLeft) {
 
 // Use wanders from word to word. The number of blocks in use, and so the peak, stays the same.
 TEST_P(ManyShards, PeakIsOfThePoolNotOfItsShards) {
-  Pool pool(1024, 16, memory, 0, GetParam());
+  Pool pool(1024, memory, 0, GetParam());
   std::set<uint32_t> words;
   for (int i = 0; i < 20; i++) {
     const std::vector<Block> many = alloc(pool, 64), few = alloc(pool, 30);
@@ -104,7 +104,7 @@ TEST_P(ManyShards, PeakIsOfThePoolNotOfItsShards) {
 }
 
 TEST_P(ManyShards, BlocksRetireInTheirShards) {
-  Pool pool(1024, 16, memory, retired_generation - 1, GetParam());
+  Pool pool(1024, memory, retired_generation - 1, GetParam());
   const std::vector<Block> all = alloc(pool, 1024);
   EXPECT_EQ(pool.release(1000, all.data()), PKV_OK);
   EXPECT_EQ(pool.retired(), 1000u);

@@ -122,7 +122,7 @@ class StoppedThreadInShards : public StoppedThread, public testing::WithParamInt
 INSTANTIATE_TEST_SUITE_P(Shards, StoppedThreadInShards, testing::Values(1, 2, 4));
 
 TEST_F(StoppedThread, OrderOfChanges) {
-  SteppedPool pool(4, 16, std::pmr::new_delete_resource());
+  SteppedPool pool(4, std::pmr::new_delete_resource());
   SteppedAtomics::changes.clear();
   const std::vector<Block> blocks = alloc(pool, 3);
   EXPECT_EQ(SteppedAtomics::changes, "sawww") << "counter, bits, states";
@@ -137,7 +137,7 @@ TEST_F(StoppedThread, OrderOfChanges) {
 TEST_P(StoppedThreadInShards, AllocDoesNotHoldUpAlloc) {
   for (uint32_t blocks : {4u, 66u}) {
     at_every_operation([&] {
-      SteppedPool pool(blocks, 16, std::pmr::new_delete_resource(), 0, GetParam());
+      SteppedPool pool(blocks, std::pmr::new_delete_resource(), 0, GetParam());
       alloc(pool, blocks - 4);
       std::vector<Block> mine(2), others;
       const bool taken = stopped(
@@ -160,7 +160,7 @@ TEST_P(StoppedThreadInShards, AllocDoesNotHoldUpAlloc) {
 
 TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
   at_every_operation([&] {
-    SteppedPool pool(130, 16, std::pmr::new_delete_resource(), 0, GetParam());
+    SteppedPool pool(130, std::pmr::new_delete_resource(), 0, GetParam());
     const std::vector<Block> all = alloc(pool, 130);
     const std::vector<Block> mine = {all[0], all[64], all[129]};
     EXPECT_EQ(pool.release(2, all.data() + 7), PKV_OK);
@@ -169,8 +169,7 @@ TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
         [&] {
           // Every block that is counted as free can be taken, wherever the release was stopped.
           others = alloc(pool, pool.free_count());
-          for (Block block : others)
-            EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0, false}));
+          for (Block block : others) EXPECT_EQ(pool.state(block_id(block)), (BlockState{1, 1, 0}));
           const auto taken = [&](Block block) {
             return std::any_of(others.begin(), others.end(),
                                [&](Block other) { return block_id(other) == block_id(block); });
@@ -188,7 +187,7 @@ TEST_P(StoppedThreadInShards, ReleaseDoesNotHoldUpAlloc) {
 
 TEST_F(StoppedThread, LookUpMeetsEviction) {
   at_every_operation([&] {
-    SteppedPool pool(2, 16, std::pmr::new_delete_resource());
+    SteppedPool pool(2, std::pmr::new_delete_resource());
     const Block cached = alloc(pool, 1)[0];
     const pkv_status status = stopped(
         [&] {
@@ -205,7 +204,7 @@ TEST_F(StoppedThread, LookUpMeetsEviction) {
 
 TEST_F(StoppedThread, EvictionMeetsLookUp) {
   at_every_operation([&] {
-    SteppedPool pool(1, 16, std::pmr::new_delete_resource());
+    SteppedPool pool(1, std::pmr::new_delete_resource());
     const Block cached = alloc(pool, 1)[0];
     pkv_status looked_up = PKV_OK;
     const pkv_status status =
@@ -219,7 +218,7 @@ TEST_F(StoppedThread, EvictionMeetsLookUp) {
 
 TEST_F(StoppedThread, DoubleFreeMeetsReuse) {
   at_every_operation([&] {
-    SteppedPool pool(1, 16, std::pmr::new_delete_resource());
+    SteppedPool pool(1, std::pmr::new_delete_resource());
     const Block block = alloc(pool, 1)[0];
     Block next = 0;
     pkv_status other = PKV_OK;
@@ -236,19 +235,19 @@ TEST_F(StoppedThread, DoubleFreeMeetsReuse) {
   });
 }
 
-TEST_F(StoppedThread, ClaimMeetsShare) {
+TEST_F(StoppedThread, FillMeetsShare) {
   at_every_operation([&] {
-    SteppedPool pool(1, 16, std::pmr::new_delete_resource());
+    SteppedPool pool(1, std::pmr::new_delete_resource());
     const Block block = alloc(pool, 1)[0];
-    uint32_t offset = 0, filled_when_shared = 0;
-    const pkv_status status = stopped(
+    uint32_t filled_when_shared = 0;
+    const bool filled = stopped(
         [&] {
           EXPECT_EQ(pool.retain(block), PKV_OK);
           filled_when_shared = pool.state(0).filled;
         },
-        [&] { return pool.claim(block, 3, &offset); });
-    EXPECT_EQ(status, filled_when_shared == 3 ? PKV_OK : PKV_BLOCK_SHARED);
-    EXPECT_EQ(pool.state(0), (BlockState{0, 2, filled_when_shared, false}))
+        [&] { return pool.set_filled(block, 3); });
+    EXPECT_EQ(filled, filled_when_shared == 3);
+    EXPECT_EQ(pool.state(0), (BlockState{0, 2, filled_when_shared}))
         << "nothing is written after the share";
     pool.validate();
   });
@@ -257,7 +256,7 @@ TEST_F(StoppedThread, ClaimMeetsShare) {
 // Three of four free blocks lie in two shards. One of two threads gets them, and never none.
 TEST_P(StoppedThreadInShards, GatherMeetsGather) {
   at_every_operation([&] {
-    SteppedPool pool(130, 16, std::pmr::new_delete_resource(), 0, GetParam());
+    SteppedPool pool(130, std::pmr::new_delete_resource(), 0, GetParam());
     const std::vector<Block> all = alloc(pool, 130);
     const std::vector<Block> free = {all[3], all[40], all[64], all[100]};
     EXPECT_EQ(pool.release(free.size(), free.data()), PKV_OK);
@@ -279,7 +278,7 @@ TEST_P(StoppedThreadInShards, GatherMeetsGather) {
 TEST_F(StoppedThread, ThreadsPart) {
   std::vector<int> parted_at;
   at_every_operation([&] {
-    SteppedPool pool(128, 16, std::pmr::new_delete_resource(), 0, 2);
+    SteppedPool pool(128, std::pmr::new_delete_resource(), 0, 2);
     std::vector<Block> blocks = alloc(pool, 128);
     const Block last = blocks.back();
     blocks.pop_back();

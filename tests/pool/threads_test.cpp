@@ -38,7 +38,7 @@ struct Counts {
 // What all threads share.
 struct Arena {
   Arena(uint32_t blocks, uint32_t shards)
-      : pool(blocks, 16, std::pmr::new_delete_resource(), 0, shards),
+      : pool(blocks, std::pmr::new_delete_resource(), 0, shards),
         holders(blocks),
         data(blocks),
         published(std::max(blocks / 2, 1u)) {}
@@ -88,9 +88,9 @@ class Worker {
     for (Block block : blocks) {
       expect(arena_.holders[block_id(block)].fetch_add(1, std::memory_order_relaxed) == 0);
       arena_.data[block_id(block)] = block;
-      expect(arena_.pool.seal(block) == PKV_OK);
-      // Readers do not load this with acquire. Seal and retain must be enough for the data to be
-      // seen.
+      expect(arena_.pool.set_filled(block, 16));
+      // Readers do not load this with acquire. set_filled() and retain() must be enough for the
+      // data to be seen.
       arena_.published[below(static_cast<uint32_t>(arena_.published.size()))].store(
           block, std::memory_order_release);
       held_.push_back(block);
@@ -197,7 +197,7 @@ TEST(PoolThreads, ConstantExhaustion) {
 TEST(PoolThreads, NoFalseRefusalWithoutReleases) {
   for (int round = 0; round < 50; round++) {
     constexpr uint32_t blocks = 1000;
-    Pool pool(blocks, 16, std::pmr::new_delete_resource(), 0, round % 2 == 0 ? 1 : 16);
+    Pool pool(blocks, std::pmr::new_delete_resource(), 0, round % 2 == 0 ? 1 : 16);
     std::vector<std::atomic<int>> owners(blocks);
     run_threads([&](unsigned) {
       for (Block block; pool.try_alloc(1, &block);) owners[block_id(block)]++;
@@ -214,7 +214,7 @@ TEST(PoolThreads, NoFalseRefusalWithoutReleases) {
 // out again at once.
 TEST(PoolThreads, OneDoubleFreeWins) {
   for (int round = 0; round < 200; round++) {
-    Pool pool(1, 16, std::pmr::new_delete_resource());
+    Pool pool(1, std::pmr::new_delete_resource());
     Block block, next = 0;
     ASSERT_TRUE(pool.try_alloc(1, &block));
     std::atomic<int> released{0};

@@ -17,19 +17,17 @@ namespace schedules {
 using pkv::memory::Block;
 using pkv::memory::BlockState;
 
-enum class Call : uint8_t { alloc, retain, release, claim, fill, seal, reset, look };
-inline constexpr const char* call_names[] = {"alloc", "retain", "release", "claim",
-                                             "fill",  "seal",   "reset",   "look"};
+enum class Call : uint8_t { alloc, retain, release, fill, look };
+inline constexpr const char* call_names[] = {"alloc", "retain", "release", "fill", "look"};
 inline constexpr uint32_t max_list = 4;
 
 struct Operation {
   Call call{};
   int thread = 0;
-  // The number of blocks to alloc, or of slots to claim or fill.
+  // The number of blocks to alloc, or of filled slots.
   uint32_t n = 0;
   Block block = 0;  // The block. For `look` only its id counts.
   pkv_status status{};
-  uint32_t offset = 0;       // The answer of claim.
   Block out[max_list] = {};  // The answer of alloc.
   BlockState state{};        // The answer of look.
   Clock began;
@@ -48,8 +46,6 @@ struct Operation {
 // A simple pool for a single thread.
 struct Model {
   std::vector<uint64_t> states;
-  uint32_t block_size = 0;
-
   bool operator==(const Model&) const = default;
 
   static bool is_free(const BlockState& state) {
@@ -72,7 +68,7 @@ struct Model {
     if (op.call == Call::look) return state == op.state;
     pkv_status status = PKV_OK;
     if (state.references == 0 || state.generation != pkv::memory::block_generation(op.block))
-      status = op.call == Call::release ? PKV_NOT_HELD : PKV_STALE_HANDLE;
+      status = op.call == Call::retain ? PKV_STALE_HANDLE : PKV_NOT_HELD;
     else
       status = change(op, state);
     if (status != op.status) return false;
@@ -90,39 +86,22 @@ struct Model {
       const BlockState state = pkv::memory::unpack(states[id]);
       if (!is_free(state) || state.generation != pkv::memory::block_generation(op.out[i]))
         return false;
-      states[id] = pkv::memory::pack({state.generation, 1, 0, false});
+      states[id] = pkv::memory::pack({state.generation, 1, 0});
     }
     return true;
   }
 
-  pkv_status change(const Operation& op, BlockState& state) const {
-    const bool shared = state.references > 1;
+  static pkv_status change(const Operation& op, BlockState& state) {
     switch (op.call) {
       case Call::retain:
         state.references++;
         break;
       case Call::release:
-        if (--state.references == 0) state = {state.generation + 1, 0, 0, false};
-        break;
-      case Call::claim:
-        if (state.sealed) return PKV_BLOCK_SEALED;
-        if (shared) return PKV_BLOCK_SHARED;
-        if (state.filled + op.n > block_size) return PKV_BLOCK_FULL;
-        if (op.status == PKV_OK && op.offset != state.filled) return PKV_INTERNAL;
-        state.filled += op.n;
+        if (--state.references == 0) state = {state.generation + 1, 0, 0};
         break;
       case Call::fill:
-        if (shared) return PKV_BLOCK_SHARED;
+        if (state.references > 1) return PKV_NOT_HELD;
         state.filled = op.n;
-        state.sealed = op.n == block_size;
-        break;
-      case Call::seal:
-        state.sealed = true;
-        break;
-      case Call::reset:
-        if (shared) return PKV_BLOCK_SHARED;
-        state.filled = 0;
-        state.sealed = false;
         break;
       default:
         break;

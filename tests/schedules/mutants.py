@@ -30,13 +30,13 @@ SEEDED = [
     ("no generation check", r"state\.generation != block_generation\(block\) \|\| ", ""),
     (
         "generation does not rise",
-        r"\{state\.generation \+ 1, 0, 0, false\}",
-        "{state.generation, 0, 0, false}",
+        r"\{state\.generation \+ 1, 0, 0\}",
+        "{state.generation, 0, 0}",
     ),
     (
         "freed block keeps its fill",
-        r"\{state\.generation \+ 1, 0, 0, false\}",
-        "{state.generation + 1, 0, state.filled, state.sealed}",
+        r"\{state\.generation \+ 1, 0, 0\}",
+        "{state.generation + 1, 0, state.filled}",
     ),
     (
         "counter raised before the bit is set",

@@ -6,10 +6,9 @@
 //   share a      the same with retain_table, for blocks that are held (a list, too)
 //   release a    reads the payload, then gives up the reference (a list, too)
 //   drop a       gives up the reference without reading
-//   claim a 1    claims slots and writes them
+//   write a      writes the slots
 //   fill a 2     set_filled
-//   seal a, reset a
-//   look a       the state of the block; of a sealed one of this life, its slots are read
+//   look a       the state of the block; of a full one of this life, the slots are read
 //   publish a    puts the block where others can take it, in no order with anything
 //   take a       takes it from there
 //   keep a b     holds back blocks 0 and 1, if both are free; writes their payloads
@@ -97,7 +96,7 @@ class PoolPlay {
     bool usable = false;
   };
   struct Payload {
-    Cell whole, slots[block_size];
+    Cell whole, slots;
   };
   using Slots = std::array<Held, 26>;
 
@@ -123,11 +122,11 @@ class PoolPlay {
   template <class AnyPool>
   static void build_pool(std::optional<AnyPool>& pool, const Case& played,
                          std::pmr::memory_resource* arena) {
-    if constexpr (std::is_constructible_v<AnyPool, uint32_t, uint32_t, std::pmr::memory_resource*,
-                                          uint32_t, uint32_t>)
-      pool.emplace(played.blocks, block_size, arena, played.first_generation, played.shards);
+    if constexpr (std::is_constructible_v<AnyPool, uint32_t, std::pmr::memory_resource*, uint32_t,
+                                          uint32_t>)
+      pool.emplace(played.blocks, arena, played.first_generation, played.shards);
     else
-      pool.emplace(played.blocks, block_size, arena, played.first_generation);
+      pool.emplace(played.blocks, arena, played.first_generation);
   }
 
   void prepare() {
@@ -152,7 +151,6 @@ class PoolPlay {
 
   Model observe() {
     Model model;
-    model.block_size = block_size;
     for (uint32_t id = 0; id < case_.blocks; id++)
       model.states.push_back(pkv::memory::pack(pool_->state(id)));
     return model;
@@ -197,9 +195,8 @@ class PoolPlay {
     char text[96];
     if (name.starts_with("state")) {
       const BlockState state = pkv::memory::unpack(value);
-      std::snprintf(text, sizeof text, "{generation %u, references %u, filled %u%s}",
-                    state.generation, state.references, state.filled,
-                    state.sealed ? ", sealed" : "");
+      std::snprintf(text, sizeof text, "{generation %u, references %u, filled %u}",
+                    state.generation, state.references, state.filled);
     } else {
       std::snprintf(text, sizeof text, name.starts_with("count") ? "%llu" : "0x%llx",
                     static_cast<unsigned long long>(value));

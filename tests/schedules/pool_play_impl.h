@@ -140,20 +140,10 @@ inline void PoolPlay::give_out(const Step& step, Slots& slots) {
 }
 
 inline void PoolPlay::change(const Step& step, Held& held) {
-  const uint32_t id = pkv::memory::block_id(held.block);
-  if (step.verb == "claim") {
-    Operation op = begin(Call::claim, held.block, step.n);
-    const pkv_status status = pool_->claim(held.block, step.n, &op.offset);
-    for (uint32_t i = 0; status == PKV_OK && i < step.n; i++)
-      payloads_[id].slots[(op.offset + i) % block_size].write("writes a slot it claimed,");
-    return end(op, status);
-  }
-  if (step.verb == "fill") {
-    const Operation op = begin(Call::fill, held.block, step.n);
-    return end(op, pool_->set_filled(held.block, step.n));
-  }
-  const Operation op = begin(step.verb == "seal" ? Call::seal : Call::reset, held.block);
-  end(op, op.call == Call::seal ? pool_->seal(held.block) : pool_->reset(held.block));
+  if (step.verb == "write")
+    return payloads_[pkv::memory::block_id(held.block)].slots.write("writes the slots, which");
+  const Operation op = begin(Call::fill, held.block, step.n);
+  end(op, pool_->set_filled(held.block, step.n) ? PKV_OK : PKV_NOT_HELD);
 }
 
 inline void PoolPlay::look(const Step&, Held& held) {
@@ -161,10 +151,9 @@ inline void PoolPlay::look(const Step&, Held& held) {
   Operation op = begin(Call::look, held.block);
   op.state = pool_->state(id);
   end(op, PKV_OK);
-  if (!op.state.sealed || op.state.generation != pkv::memory::block_generation(held.block)) return;
-  payloads_[id].whole.read("reads a sealed block, which");
-  for (uint32_t i = 0; i < op.state.filled; i++)
-    payloads_[id].slots[i].read("reads a slot of a sealed block, which");
+  if (op.state.filled == block_size &&
+      op.state.generation == pkv::memory::block_generation(held.block))
+    payloads_[id].slots.read("reads the slots of a full block, which");
 }
 
 inline void PoolPlay::rest() {
@@ -213,16 +202,16 @@ inline std::string PoolPlay::history_key(const Model& end) const {
   for (const Operation& op : history_) {
     uint64_t preceding = 0;
     for (size_t i = 0; i < history_.size(); i++) preceding |= uint64_t{history_[i].before(op)} << i;
-    const uint64_t parts[] = {uint64_t(op.thread) << 48 | uint64_t(op.call) << 40 |
-                                  uint64_t(op.status & 0xffff) << 16 | op.offset,
-                              op.block,
-                              op.n,
-                              op.out[0],
-                              op.out[1],
-                              op.out[2],
-                              op.out[3],
-                              pkv::memory::pack(op.state),
-                              preceding};
+    const uint64_t parts[] = {
+        uint64_t(op.thread) << 48 | uint64_t(op.call) << 40 | uint64_t(op.status & 0xffff),
+        op.block,
+        op.n,
+        op.out[0],
+        op.out[1],
+        op.out[2],
+        op.out[3],
+        pkv::memory::pack(op.state),
+        preceding};
     key.append(reinterpret_cast<const char*>(parts), sizeof parts);
   }
   return key;

@@ -1,5 +1,5 @@
 // A random case: two to four threads of up to five calls each on a small pool. Threads follow the
-// rules: they use blocks that they hold, retain blocks that may be gone, and seal blocks that they
+// rules: they use blocks that they hold, retain blocks that may be gone, and fill blocks that they
 // publish. So every finding is a fault of the pool.
 #pragma once
 
@@ -83,18 +83,8 @@ class RandomCase {
 
   std::string change(uint32_t owned) {
     const std::string block = letter(owned);
-    switch (random_.below(5)) {
-      case 0:
-        return "claim " + block + " 1";
-      case 1:
-        return "claim " + block + " 2";
-      case 2:
-        return "fill " + block + " " + std::to_string(random_.below(3));
-      case 3:
-        return "reset " + block;
-      default:
-        return "seal " + block + "; publish " + block;
-    }
+    if (random_.below(2) == 0) return "fill " + block + " " + std::to_string(random_.below(3));
+    return "fill " + block + " 2; publish " + block;
   }
 
   uint32_t remove(std::vector<uint32_t>& owned) {

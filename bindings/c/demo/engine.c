@@ -14,8 +14,7 @@ pkv_isa engine_isa(const pkv_dl* lib, const char* name) {
   if (name == NULL) return PKV_ISA_AUTO;
   for (pkv_isa isa = PKV_ISA_AUTO; strcmp(lib->isa_name(isa), "unknown") != 0; isa++)
     if (strcmp(lib->isa_name(isa), name) == 0) return isa;
-  die(EXIT_BAD_OPTION, "--isa: the library %s knows no instruction set '%s'", lib->version_string(),
-      name);
+  die(EXIT_BAD_OPTION, "--isa: the library knows no instruction set '%s'", name);
 }
 
 /* A saved file's name for its model: FNV-1a over the whole checkpoint. */

@@ -2,13 +2,10 @@
 bindings/python.
 """
 
-import ctypes
-
 from ._arrays import Rows, TokenIds
 from ._block_io import BlockIO
 from ._cache_base import LayerShape, PrefixEvents, prefix_hash_blocks
-from ._enums import DtypeLike, enum_number
-from ._handle import number
+from ._enums import DtypeLike
 from ._library import LibraryNotFoundError, library
 from ._python_store import Store
 from .attention import (
@@ -62,7 +59,6 @@ from .generated.raw import (
     Storage,
 )
 from .generated.records import (
-    BlockInfo,
     CacheInfo,
     CachePlan,
     CacheStats,
@@ -98,7 +94,7 @@ def isa_supported(isa: Isa | str) -> bool:
 
 __all__ = [
     "ALL_GROUPS", "HINT_NEVER", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "AttentionOutputs",
-    "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO", "BlockInfo", "BoolMask",
+    "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO", "BoolMask",
     "Cache", "CacheConfig", "CacheInfo", "CachePlan", "CacheStats", "ChosenBlocks", "Compute",
     "ComputeInfo", "CorruptError", "DirectoryStore", "Dtype", "DtypeLike", "Eviction",
     "ExhaustedError", "FileInfo", "HintAction", "HintOutcome", "HintReason", "HintResult",

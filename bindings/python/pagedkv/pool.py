@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ._arrays import Integers, address, integers
-from ._handle import Handle, call, number, report, sized, unsigned
+from ._handle import Handle, call, report, sized, unsigned
 from ._library import library
 from ._repr import counted
 from .generated import raw as _raw
-from .generated.records import BlockInfo, PoolStats
+from .generated.records import PoolStats
 
 
 class Pool(Handle):
@@ -23,16 +23,14 @@ class Pool(Handle):
 
     _close_function = "pool_destroy"
 
-    def __init__(self, blocks: int, block_size: int = 16) -> None:
+    def __init__(self, blocks: int) -> None:
         struct = sized(_raw.PoolConfig)
         struct.blocks = self._blocks = unsigned(blocks, 32, "blocks")
-        struct.block_size = unsigned(block_size, 32, "block_size")
         super().__init__(library().pool_create, ctypes.byref(struct))
 
     def _shown(self) -> str:
         stats = self.stats()
-        size = counted(stats.block_size, "slot")
-        return f"{stats.used_blocks} of {stats.blocks} blocks of {size} used"
+        return f"{stats.used_blocks} of {counted(stats.blocks, 'block')} used"
 
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""
@@ -50,24 +48,6 @@ class Pool(Handle):
         """Drops one reference of each block; one whose last reference goes is free."""
         numbers = integers(blocks, np.uint64, "blocks")
         call(library().pool_release, self._handle, len(numbers), address(numbers))
-
-    def claim(self, block: int, n: int) -> int:
-        """The next n free slots of a block: the offset of the first."""
-        given = unsigned(block, 64, "block"), unsigned(n, 32, "n")
-        return number(library().pool_claim, self._handle, *given, kind=ctypes.c_uint32)
-
-    def seal(self, block: int) -> None:
-        """Makes a block read only until it is freed or reset."""
-        call(library().pool_seal, self._handle, unsigned(block, 64, "block"))
-
-    def reset(self, block: int) -> None:
-        """Empties and unseals a block that only the caller holds."""
-        call(library().pool_reset, self._handle, unsigned(block, 64, "block"))
-
-    def block_info(self, block_id: int) -> BlockInfo:
-        """The properties of the block with this id, free or not."""
-        index = unsigned(block_id, 32, "block_id")
-        return report(BlockInfo, library().pool_get_block_info, self._handle, index)
 
     def stats(self) -> PoolStats:
         return report(PoolStats, library().pool_get_stats, self._handle)

@@ -151,7 +151,7 @@ def with_cache(use: Callable[[pagedkv.Cache, Any], Any]) -> Callable[[Any], Any]
 
 def pooled(use: Callable[[pagedkv.Pool, int, Any], Any]) -> Callable[[Any], Any]:
     def call(value: Any) -> Any:
-        with pagedkv.Pool(8, 4) as pool:
+        with pagedkv.Pool(8) as pool:
             return use(pool, int(pool.alloc(2)[0]), value)
 
     return call
@@ -273,13 +273,7 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     ),
     "Compute.threads": (lambda v: pagedkv.Compute(v).info().threads, 1),
     "Pool.blocks": (lambda v: pagedkv.Pool(v).stats().blocks, 100),
-    "Pool.block_size": (lambda v: pagedkv.Pool(8, v).stats().block_size, 100),
     "Pool.alloc.n": (pooled(lambda p, _, v: len(p.alloc(v))), 3),
-    "Pool.claim.block": (pooled(lambda p, _, v: p.claim(v, 1)), 0),
-    "Pool.claim.n": (pooled(lambda p, b, v: p.claim(b, v)), 3),
-    "Pool.seal.block": (pooled(lambda p, _, v: p.seal(v)), 0),
-    "Pool.reset.block": (pooled(lambda p, _, v: p.reset(v)), 0),
-    "Pool.block_info.block_id": (pooled(lambda p, _, v: p.block_info(v).sealed), 3),
     "KVView.of_arrays.block_size": (view_of, 8),
     "attention_merge.rows": (lambda v: merged(v, 2, 16), 3),
     "attention_merge.heads": (lambda v: merged(3, v, 16), 2),
@@ -442,7 +436,7 @@ def referenced(pool: pagedkv.Pool, block: int, given: Any, use: str) -> Any:
     pool.retain([block])
     getattr(pool, use)(given)
     pool.validate()
-    return [pool.block_info(i).references for i in range(2)]
+    return pool.stats().references
 
 
 def indices_of(numbers: Any) -> Any:

@@ -218,7 +218,10 @@ def test_sessions_in_full(cache: pagedkv.Cache) -> None:
             batch.commit()
         with cache.begin([session], [1]) as batch:
             batch.write(0, rows[:1], rows[:1])
-            assert (session.length, session.layer_length(0), session.layer_length(1)) == (3, 4, 3)
+            assert session.length == 3
+            assert (session.read(0, 3, 1)[0] == rows[:1]).all()
+            with pytest.raises(pagedkv.MisuseError, match="OUT_OF_RANGE"):
+                session.read(1, 3, 1)
             batch.write(1, rows[:1], rows[:1])
             batch.commit()
         assert len(session) == 4
@@ -265,7 +268,7 @@ def test_batches_in_full(cache: pagedkv.Cache) -> None:
 
 
 def test_a_pool_alone() -> None:
-    with pagedkv.Pool(4, block_size=8) as pool:
+    with pagedkv.Pool(4) as pool:
         blocks = pool.alloc(3)
         assert blocks.tolist() == [0, 1, 2]
         pool.retain(blocks[:1])
@@ -306,8 +309,8 @@ def test_objects_show_what_they_are(cache: pagedkv.Cache) -> None:
     assert repr(view) == (
         "<KVView: 8 blocks of 16 tokens, 1 KV head of 16 and 16 dims, F32, PACKED>"
     )
-    with pagedkv.Pool(8, block_size=4) as pool, pagedkv.Compute(1, "scalar") as compute:
-        assert repr(pool) == "<Pool: 0 of 8 blocks of 4 slots used>"
+    with pagedkv.Pool(8) as pool, pagedkv.Compute(1, "scalar") as compute:
+        assert repr(pool) == "<Pool: 0 of 8 blocks used>"
         assert repr(compute) == "<Compute: 1 thread, SCALAR>"
     assert repr(pagedkv.library()).startswith(f"<libpagedkv {pagedkv.__version__}: ")
     cache.close()

@@ -33,16 +33,14 @@ inline constexpr uint32_t retired_generation = UINT32_MAX;
 struct BlockState {
   uint32_t generation;
   uint32_t references;  // 0 if the block is free or retired
-  uint32_t filled;      // number of filled slots, 0 to block_size
-  bool sealed;
+  uint32_t filled;      // number of filled slots, 0 to max_block_size
 
   bool operator==(const BlockState&) const = default;
 };
 
-// The word is generation:32 | references:22 | sealed:1 | filled:9.
+// The word is generation:32 | references:22 | filled:10.
 constexpr uint64_t pack(const BlockState& state) {
-  return uint64_t{state.generation} << 32 | uint64_t{state.references} << 10 |
-         uint64_t{state.sealed} << 9 | state.filled;
+  return uint64_t{state.generation} << 32 | uint64_t{state.references} << 10 | state.filled;
 }
 
 // The increment that adds one reference to a word.
@@ -50,11 +48,11 @@ inline constexpr uint64_t one_reference = uint64_t{1} << 10;
 
 constexpr BlockState unpack(uint64_t word) {
   return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word >> 10) & max_references,
-          static_cast<uint32_t>(word) & 511, (word >> 9 & 1) != 0};
+          static_cast<uint32_t>(word) & 1023};
 }
 
-static_assert(pack({7, 4, 3, true}) + one_reference == pack({7, 5, 3, true}));
-static_assert(unpack(pack({7, max_references, max_block_size, true})) ==
-              BlockState{7, max_references, max_block_size, true});
+static_assert(pack({7, 4, 3}) + one_reference == pack({7, 5, 3}));
+static_assert(unpack(pack({7, max_references, max_block_size})) ==
+              BlockState{7, max_references, max_block_size});
 
 }  // namespace pkv::memory

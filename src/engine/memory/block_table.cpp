@@ -150,9 +150,9 @@ void BlockTable::validate(uint64_t length, uint64_t forgotten_from,
     const uint64_t held = std::min(size, lacking(length, i * size));
     if (state.generation != blocks_[i] >> 32)
       fail(PKV_INTERNAL, "entry %zu: block %u is of another life", i, id);
-    if (state.filled < held)
-      fail(PKV_INTERNAL, "entry %zu: block %u is filled to %u, the sequence holds %llu", i, id,
-           state.filled, llu(held));
+    if (state.filled < held || state.filled > size)
+      fail(PKV_INTERNAL, "entry %zu: block %u is filled to %u, the sequence holds %llu of %llu", i,
+           id, state.filled, llu(held), llu(size));
     references[id]++;
   }
   if (dropped != dropped_)

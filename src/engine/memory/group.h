@@ -40,7 +40,7 @@ struct Group {
         huge_pages(huge_pages_of_slab),
         layout(layout_kind, group_shape, tokens_per_block, blocks, block_stride,
                !directory.empty()),
-        pool(blocks, tokens_per_block, &resource) {
+        pool(blocks, &resource) {
     if (pages != nullptr) {
       slab = pages->slab();
       pages->add_group(pool);

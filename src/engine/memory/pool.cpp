@@ -294,24 +294,17 @@ void BasicPool<Atomics>::give_out(uint32_t first, uint32_t n) noexcept {
 // ---- Blocks and lists of blocks -----------------------------------------------------------------
 
 template <class Atomics>
-BasicPool<Atomics>::BasicPool(uint32_t blocks, uint32_t block_size,
-                              std::pmr::memory_resource* memory, uint32_t first_generation,
-                              uint32_t max_shards)
-    : blocks_(blocks),
-      block_size_(block_size),
-      words_(words_for(blocks)),
-      states_(memory),
-      free_bits_(memory) {
-  if (blocks < 1 || blocks > INT32_MAX || block_size < 1 || block_size > max_block_size ||
-      first_generation == retired_generation || max_shards > shard_limit)
-    fail(PKV_INVALID_ARGUMENT,
-         "a pool of %u blocks of %u slots; it must have 1 to %d blocks of 1 to %u slots", blocks,
-         block_size, INT32_MAX, max_block_size);
+BasicPool<Atomics>::BasicPool(uint32_t blocks, std::pmr::memory_resource* memory,
+                              uint32_t first_generation, uint32_t max_shards)
+    : blocks_(blocks), words_(words_for(blocks)), states_(memory), free_bits_(memory) {
+  if (blocks < 1 || blocks > INT32_MAX || first_generation == retired_generation ||
+      max_shards > shard_limit)
+    fail(PKV_INVALID_ARGUMENT, "a pool of %u blocks; it must have 1 to %d", blocks, INT32_MAX);
   // Atomics cannot be moved, so the tables are constructed at their full size and swapped in.
   std::pmr::vector<atomic<uint64_t>>(blocks, memory).swap(states_);
   std::pmr::vector<atomic<uint64_t>>(words_, memory).swap(free_bits_);
   for (auto& state : states_)
-    state.store(pack({first_generation, 0, 0, false}), std::memory_order_relaxed);
+    state.store(pack({first_generation, 0, 0}), std::memory_order_relaxed);
   for (auto& bits : free_bits_) bits.store(~uint64_t{0}, std::memory_order_relaxed);
   if (blocks % 64 != 0)
     free_bits_.back().store(~uint64_t{0} >> (64 - blocks % 64), std::memory_order_relaxed);
@@ -328,7 +321,7 @@ uint64_t BasicPool<Atomics>::bookkeeping_bytes(uint32_t blocks) noexcept {
 template <class Atomics>
 Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
   const uint32_t generation = unpack(states_[id].load(std::memory_order_relaxed)).generation;
-  states_[id].store(pack({generation, 1, 0, false}), std::memory_order_relaxed);
+  states_[id].store(pack({generation, 1, 0}), std::memory_order_relaxed);
   if (page_use_ != nullptr) page_use_->take(id);
   return make_block(id, generation);
 }
@@ -347,7 +340,7 @@ pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change chan
     if (state.generation != block_generation(block) || state.references == 0) return stale;
     const pkv_status status = change(state);
     if (status != PKV_OK) return status;
-    // release: what this thread wrote into the block happens before its seal or release of it.
+    // release: what this thread wrote into the block happens before it fills or releases it.
     // acquire: a thread that retains the block, or frees it as the last holder, comes after that.
     if (word.compare_exchange_weak(seen, pack(state), std::memory_order_acq_rel,
                                    std::memory_order_relaxed))
@@ -383,7 +376,7 @@ pkv_status BasicPool<Atomics>::drop(Block block, FreedBits& freed) noexcept {
   BlockState after{};
   const pkv_status status = update(block, PKV_NOT_HELD, [&after](BlockState& state) {
     state.references--;
-    if (state.references == 0) state = {state.generation + 1, 0, 0, false};
+    if (state.references == 0) state = {state.generation + 1, 0, 0};
     after = state;
     return PKV_OK;
   });
@@ -516,47 +509,12 @@ pkv_status BasicPool<Atomics>::find_duplicate(size_t n, const Block* blocks,
 }
 
 template <class Atomics>
-pkv_status BasicPool<Atomics>::claim(Block block, uint32_t n, uint32_t* offset) noexcept {
-  uint32_t first = 0;
-  const pkv_status status = update(block, PKV_STALE_HANDLE, [this, n, &first](BlockState& state) {
-    if (state.sealed) return PKV_BLOCK_SEALED;
-    if (state.references > 1) return PKV_BLOCK_SHARED;
-    if (n > block_size_ - state.filled) return PKV_BLOCK_FULL;
-    first = state.filled;
-    state.filled += n;
-    return PKV_OK;
-  });
-  if (status == PKV_OK) *offset = first;
-  return status;
-}
-
-template <class Atomics>
-pkv_status BasicPool<Atomics>::set_filled(Block block, uint32_t filled) noexcept {
-  if (filled > block_size_) return PKV_OUT_OF_RANGE;
-  return update(block, PKV_STALE_HANDLE, [this, filled](BlockState& state) {
-    if (state.references > 1) return PKV_BLOCK_SHARED;
-    state.filled = filled;
-    state.sealed = filled == block_size_;
-    return PKV_OK;
-  });
-}
-
-template <class Atomics>
-pkv_status BasicPool<Atomics>::seal(Block block) noexcept {
-  return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
-    state.sealed = true;
-    return PKV_OK;
-  });
-}
-
-template <class Atomics>
-pkv_status BasicPool<Atomics>::reset(Block block) noexcept {
-  return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
-    if (state.references > 1) return PKV_BLOCK_SHARED;
-    state.filled = 0;
-    state.sealed = false;
-    return PKV_OK;
-  });
+bool BasicPool<Atomics>::set_filled(Block block, uint32_t filled) noexcept {
+  return update(block, PKV_NOT_HELD, [filled](BlockState& state) {
+           if (state.references > 1) return PKV_BUSY;
+           state.filled = filled;
+           return PKV_OK;
+         }) == PKV_OK;
 }
 
 template <class Atomics>
@@ -646,13 +604,10 @@ void BasicPool<Atomics>::validate_block(uint32_t id) const {
          "free bit == (references == 0 and not retired): block %u has bit %d, references %u, "
          "generation %u",
          id, is_free(id), block.references, block.generation);
-  if (block.filled > block_size_)
-    fail(PKV_INTERNAL, "filled <= block_size: block %u has %u of %u slots", id, block.filled,
-         block_size_);
-  if (block.references == 0 && (block.filled != 0 || block.sealed))
-    fail(PKV_INTERNAL,
-         "filled == 0 and sealed == 0 without references: block %u has filled %u, sealed %d", id,
-         block.filled, block.sealed);
+  if (block.filled > max_block_size)
+    fail(PKV_INTERNAL, "filled <= %u: block %u has %u", max_block_size, id, block.filled);
+  if (block.references == 0 && block.filled != 0)
+    fail(PKV_INTERNAL, "filled == 0 without references: block %u has %u", id, block.filled);
   if (block.references > 0 && block.generation == retired_generation)
     fail(PKV_INTERNAL, "references == 0 when retired: block %u has %u", id, block.references);
 }

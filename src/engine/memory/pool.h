@@ -55,11 +55,11 @@ struct PoolStats {
 template <class Atomics = StdAtomics>
 class BasicPool {
  public:
-  // Makes a pool of 1 to 2^31 - 1 free blocks of 1 to 256 slots. first_generation is the generation
-  // of all blocks; tests set it near retired_generation. The pool has at most max_shards shards (1
-  // to 16), or as many as suit its size if that is 0. Throws INVALID_ARGUMENT or std::bad_alloc.
-  BasicPool(uint32_t blocks, uint32_t block_size, std::pmr::memory_resource* memory,
-            uint32_t first_generation = 0, uint32_t max_shards = 0);
+  // Makes a pool of 1 to 2^31 - 1 free blocks. first_generation is the generation of all blocks;
+  // tests set it near retired_generation. The pool has at most max_shards shards (1 to 16), or as
+  // many as suit its size if that is 0. Throws INVALID_ARGUMENT or std::bad_alloc.
+  BasicPool(uint32_t blocks, std::pmr::memory_resource* memory, uint32_t first_generation = 0,
+            uint32_t max_shards = 0);
   BasicPool(const BasicPool&) = delete;
   BasicPool& operator=(const BasicPool&) = delete;
 
@@ -115,22 +115,11 @@ class BasicPool {
   void count_pages(PageUse& use) noexcept { page_use_ = &use; }
   PageUse* page_use() const noexcept { return page_use_; }  // NULL: nothing is shared
 
-  // Claims the next n slots of an unshared block; *offset is the first of them. Returns
-  // OUT_OF_RANGE, STALE_HANDLE, BLOCK_SEALED, BLOCK_SHARED or BLOCK_FULL if it cannot.
-  pkv_status claim(Block block, uint32_t n, uint32_t* offset) noexcept;
-  // Sets how many slots of an unshared block are filled. Seals the block if all are, else unseals
-  // it. Returns OUT_OF_RANGE (also for filled > block_size), STALE_HANDLE or BLOCK_SHARED if it
-  // cannot.
-  pkv_status set_filled(Block block, uint32_t filled) noexcept;
-  // Seals a block: its slots can no longer be claimed. Returns OUT_OF_RANGE or STALE_HANDLE if it
-  // cannot.
-  pkv_status seal(Block block) noexcept;
-  // Makes an unshared block empty and unsealed. Returns OUT_OF_RANGE, STALE_HANDLE or
-  // BLOCK_SHARED if it cannot.
-  pkv_status reset(Block block) noexcept;
+  // Sets how many slots of a block are filled, 0 to max_block_size, and returns true. Returns false
+  // if the block has another reference, or none.
+  bool set_filled(Block block, uint32_t filled) noexcept;
 
   uint32_t blocks() const noexcept { return blocks_; }
-  uint32_t block_size() const noexcept { return block_size_; }
   uint32_t shards() const noexcept { return shard_count_; }
   uint32_t free_count() const noexcept;
   uint32_t retired() const noexcept;
@@ -141,7 +130,7 @@ class BasicPool {
   }
 
   // Returns the state of block id < blocks(). The load is an acquire, so a thread that sees a block
-  // sealed also sees what was written into it before.
+  // filled also sees what was written into it before.
   BlockState state(uint32_t id) const noexcept {
     return unpack(states_[id].load(std::memory_order_acquire));
   }
@@ -209,7 +198,6 @@ class BasicPool {
   }
 
   const uint32_t blocks_;
-  const uint32_t block_size_;
   const uint32_t words_;
   uint32_t shard_shift_ = 0;  // each shard but the last one has 1 << shard_shift_ words
   uint32_t shard_count_ = 1;

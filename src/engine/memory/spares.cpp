@@ -30,7 +30,7 @@ Block Spares::take(std::span<const Block>& fresh) noexcept {
 }
 
 void Spares::put(Block block, size_t limit) noexcept {
-  if (blocks_.size() < limit && pool_.set_filled(block, 0) == PKV_OK) {
+  if (blocks_.size() < limit && pool_.set_filled(block, 0)) {
     blocks_.push_back(block);
     return;
   }

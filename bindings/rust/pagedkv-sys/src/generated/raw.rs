@@ -78,12 +78,6 @@ c_enum! {
         TOO_LARGE = 113,
         /// Each session fits, but the batch as a whole never does: begin with fewer sessions.
         BATCH_TOO_LARGE = 114,
-        /// A write to a block that is sealed.
-        BLOCK_SEALED = 115,
-        /// A write to a block that has more than one reference.
-        BLOCK_SHARED = 116,
-        /// The block has too few free slots.
-        BLOCK_FULL = 117,
         /// Too few free blocks: pkv_last_error_details.
         OUT_OF_BLOCKS = 200,
         /// The allocator returned no memory.
@@ -510,8 +504,8 @@ c_struct! {
     pkv_pool_stats {
         /// Must be sizeof(pkv_pool_stats).
         struct_size: u32,
-        /// Slots (tokens) per block.
-        block_size: u32,
+        /// 0.
+        reserved: u32,
         /// Capacity. With groups_share_memory: blocks in the pages that the group has now.
         blocks: u64,
         /// Blocks without references.
@@ -527,8 +521,6 @@ c_struct! {
         retired_blocks: u64,
         /// References to all blocks.
         references: u64,
-        /// Slots that hold a token; a shared block counts once.
-        filled_slots: u64,
     }
 }
 
@@ -667,26 +659,7 @@ c_struct! {
 
 c_struct! {
     pkv_pool_config {
-        struct_size: u32, blocks: u32, block_size: u32, reserved: u32,
-        allocator: *const pkv_allocator,
-    }
-}
-
-c_struct! {
-    /// Properties of one block.
-    pkv_block_info {
-        /// Must be sizeof(pkv_block_info).
-        struct_size: u32,
-        /// The block id.
-        id: u32,
-        /// The number of times that this id was freed.
-        generation: u32,
-        /// 0: free.
-        references: u32,
-        /// Slots claimed, 0 to block_size.
-        filled_slots: u32,
-        /// 1: read-only.
-        sealed: u32,
+        struct_size: u32, blocks: u32, allocator: *const pkv_allocator,
     }
 }
 
@@ -1029,12 +1002,6 @@ macro_rules! for_each_function {
             fn pkv_pool_alloc(pool: pkv_pool, n: usize, blocks: *mut pkv_block) -> pkv_status;
             fn pkv_pool_retain(pool: pkv_pool, n: usize, blocks: *const pkv_block) -> pkv_status;
             fn pkv_pool_release(pool: pkv_pool, n: usize, blocks: *const pkv_block) -> pkv_status;
-            fn pkv_pool_claim(pool: pkv_pool, block: pkv_block, n: u32, offset: *mut u32) ->
-                pkv_status;
-            fn pkv_pool_seal(pool: pkv_pool, block: pkv_block) -> pkv_status;
-            fn pkv_pool_reset(pool: pkv_pool, block: pkv_block) -> pkv_status;
-            fn pkv_pool_get_block_info(pool: pkv_pool, id: u32, out: *mut pkv_block_info) ->
-                pkv_status;
             fn pkv_pool_get_stats(pool: pkv_pool, out: *mut pkv_pool_stats) -> pkv_status;
             fn pkv_pool_validate(pool: pkv_pool) -> pkv_status;
             fn pkv_session_open(cache: pkv_cache, config: *const pkv_session_config, out: *mut
