@@ -79,7 +79,7 @@ class Index {
   void match(uint64_t number, const std::vector<int32_t>& text) const {
     const pkv_session session = open(number);
     uint64_t matched;
-    check(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+    check(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
     if (matched != text.size()) std::abort();
     check(pkv_session_close(session));
   }

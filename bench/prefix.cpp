@@ -32,7 +32,7 @@ Replay replay(const std::vector<trace::Request>& requests, uint64_t capacity,
     const auto begin = Clock::now();
     pkv_session session;
     check(pkv_session_open(cache, nullptr, &session));
-    check(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+    check(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
     if (matched < tokens.size()) {
       const uint32_t rest = static_cast<uint32_t>(tokens.size() - matched);
       pkv_batch batch;

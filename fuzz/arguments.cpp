@@ -640,7 +640,7 @@ void prefix(Source& draw) {
     default:
       auto stats = made<pkv_prefix_stats>();
       documented(pkv_prefix_get_stats(f.prefixed, salt, salt_size, &stats), {});
-      documented(pkv_session_match_prefix(f.session, n, tokens, &amount));
+      documented(pkv_session_admit(f.session, n, tokens, 0, &amount));
       documented(pkv_session_admit(f.session, n, tokens, number(draw), &amount));
   }
   EXPECT_EQ(PKV_OK, pkv_cache_validate(f.prefixed)) << pkv_last_error();

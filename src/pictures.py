@@ -407,7 +407,7 @@ def store():
     )
     p.arrow((515, 138), (515, 194))
     p.label(525, 162, "written; or given up,", "if memory is short")
-    p.box(30, 196, 290, 70, "match_prefix, resume", "find what is in memory now")
+    p.box(30, 196, 290, 70, "admit, resume", "find what is in memory now")
     p.arrow((368, 231), (322, 231))
     p.box(30, 342, 290, 88, "PKV_HINT_PREFETCH", "when a request is queued;", "returns at once")
     p.box(

@@ -147,7 +147,7 @@ class Decoder {
       if (cache_.open(*q.request, &q.session) != PKV_OK) return;
       q.tokens = text_of(*q.request);
       if (options_.setup.prefix)
-        check(pkv_session_match_prefix(q.session, q.request->input - 1, q.tokens.data(), &q.held),
+        check(pkv_session_admit(q.session, q.request->input - 1, q.tokens.data(), 0, &q.held),
               "match");
       const pkv_status status = pkv_session_reserve(q.session, q.request->length());
       if (status == PKV_OUT_OF_BLOCKS) {
@@ -336,7 +336,7 @@ class Prefiller {
     if (cache_.open(request, &session) != PKV_OK) throw std::runtime_error("no room for a session");
     uint64_t held = 0;
     if (options_.setup.prefix)
-      check(pkv_session_match_prefix(session, request.input - 1, tokens.data(), &held), "match");
+      check(pkv_session_admit(session, request.input - 1, tokens.data(), 0, &held), "match");
     send_cached(to, session, ask, held);
     while (held < request.input) {
       // The other process needs all of a chunk or none of it.

@@ -70,8 +70,7 @@ bool Server::start(Sequence& q) {
   if (q.tokens.empty()) q.tokens = text_of(request);
   // The last prompt token is always computed, because its output is needed.
   if (figures_.setup.prefix)
-    check(pkv_session_match_prefix(q.session, request.input - 1, q.tokens.data(), &q.held),
-          "match");
+    check(pkv_session_admit(q.session, request.input - 1, q.tokens.data(), 0, &q.held), "match");
   q.room = cache_.reservation(request);
   if (figures_.setup.reserve == Reserve::none && !running_.empty() &&
       !has_room(missing(q, q.held), q)) {

@@ -112,7 +112,7 @@ func comeBack(t *testing.T, folder string, first func()) {
 		}
 		session, err := cache.OpenSession(nil)
 		check(t, err)
-		_, err = session.MatchPrefix(text)
+		_, err = session.Admit(text, 0)
 		check(t, err)
 		io.visit(t, session, seed, func(block uint32, mark byte) {
 			if io.of[block] != mark {

@@ -108,7 +108,7 @@ func TestBlocksElsewhereComeBackFromAStore(t *testing.T) {
 		t.Fatalf("%d blocks wait, %d tokens are back, %v", queued, cached, err)
 	}
 	session := open(t, cache)
-	if matched, err := session.MatchPrefix(text); err != nil || matched != 32 {
+	if matched, err := session.Admit(text, 0); err != nil || matched != 32 {
 		t.Errorf("%d tokens matched, %v", matched, err)
 	}
 	own.check(t, session)

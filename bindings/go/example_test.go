@@ -117,7 +117,7 @@ func ExampleSession_Fork() {
 	// Output: [0 1] [0 2]
 }
 
-func ExampleSession_MatchPrefix() {
+func ExampleSession_Admit() {
 	cache := smallCache(8, &pagedkv.PrefixConfig{})
 	defer cache.Close()
 	prompt := make([]int32, 40)
@@ -128,7 +128,7 @@ func ExampleSession_MatchPrefix() {
 
 	next, err := cache.OpenSession(nil)
 	check(err)
-	matched, err := next.MatchPrefix(prompt[:39]) // all but the last token, whose output is needed
+	matched, err := next.Admit(prompt[:39], 0) // all but the last token, whose output is needed
 	check(err)
 	fmt.Println(matched, "of 40 tokens need not be computed")
 	// Output: 32 of 40 tokens need not be computed

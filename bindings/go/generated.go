@@ -594,7 +594,7 @@ func sessionInfoOf(r *raw.SessionInfo) SessionInfo {
 
 // PrefixStats: Statistics of the index, for one salt or all.
 type PrefixStats struct {
-	// Calls of pkv_session_match_prefix, and resumes.
+	// Admitted sessions, and resumes.
 	Matches uint64
 	// Tokens looked for.
 	AskedTokens uint64

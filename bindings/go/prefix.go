@@ -7,18 +7,10 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// MatchPrefix gives an empty session the longest cached prefix of a text, and returns its number
-// of tokens, the session's new length. Leave out the last token if you need its output.
-func (s *Session) MatchPrefix(tokens []int32) (int, error) {
-	var matched uint64
-	err := call("match prefix", s, func() raw.Status {
-		return raw.SessionMatchPrefix(s.handle, uint64(len(tokens)), first(tokens), &matched)
-	})
-	return int(matched), err
-}
-
-// Admit does the same and reserves blocks for a length of total tokens, or fails with
-// ErrOutOfBlocks and does neither.
+// Admit gives an empty session the longest cached prefix of a text, and reserves blocks for a
+// length of total tokens (0: none); or it fails with ErrOutOfBlocks and does neither. It returns
+// the number of cached tokens, the session's new length. Leave out the last token if you need its
+// output.
 func (s *Session) Admit(tokens []int32, total int) (int, error) {
 	n := numbers{op: "admit"}
 	length := n.u64("total", total)

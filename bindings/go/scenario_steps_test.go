@@ -70,8 +70,8 @@ var actions = map[string]func(*player, object){
 			p.status(o, p.cache.Prefix().Clear(text(o, "salt")))
 		}
 	},
-	"match": func(p *player, o object) {
-		matched, err := p.session(o).MatchPrefix(spans(o["tokens"]))
+	"admit": func(p *player, o object) {
+		matched, err := p.session(o).Admit(spans(o["tokens"]), 0)
 		if p.status(o, err) {
 			p.equal("matched", matched, o["matched"])
 		}

@@ -20,7 +20,7 @@ type StoreConfig struct {
 	// which only costs hits.
 	Durable Durability
 	Redis   *RedisConfig // Instead of Directory, MaxBytes and Durable.
-	// How long MatchPrefix and Resume wait for blocks from the store.
+	// How long Admit and Resume wait for blocks from the store.
 	Wait        time.Duration
 	Fingerprint []byte // Names the model, up to 64 bytes.
 	// 16 to 64 bytes that encrypt and authenticate stored data. None: checksums.

@@ -40,7 +40,7 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 		t.Errorf("%d tokens are back, %v", cached, err)
 	}
 	again := open(t, second)
-	if matched, err := again.MatchPrefix(text); err != nil || matched != 32 {
+	if matched, err := again.Admit(text, 0); err != nil || matched != 32 {
 		t.Errorf("%d tokens matched, %v", matched, err)
 	}
 	plain := open(t, newCache(t, pagedkv.CacheConfig{}))

@@ -194,7 +194,7 @@ def play(scenario):
                 texts[session] = texts[session][: step["length"]]
             elif what == "resume":
                 texts[session] = texts[session][: step["length"]]
-            elif what == "match":
+            elif what == "admit":
                 texts[session] = tokens_of(step["tokens"])[: step["matched"]]
             elif what == "read":
                 step["values"] = read(config, texts[session], step)

@@ -23,7 +23,7 @@
  *    snapshot.h, batch.h)
  *
  * 3. Prefix reuse. A cache with a pkv_prefix_config keeps the full blocks of sessions, even after
- *    they end, and pkv_session_match_prefix gives them to sessions that begin with the same tokens.
+ *    they end, and pkv_session_admit gives them to sessions that begin with the same tokens.
  *    Hints say which to keep, to evict first, to fetch or to drop. (prefix.h, hint.h)
  *
  * 4. Sessions that survive. pkv_file_save writes sessions and the prefix index to a file, a buffer

@@ -26,7 +26,8 @@
  * is open, an object that another thread uses) is closed when a later object is.
  *
  * ERRORS. A status other than PKV_OK is thrown as an Error, with the message of pkv_last_error().
- * Engines expect to run out of blocks: try_begin and try_resume return nothing instead of throwing.
+ * Engines expect to run out of blocks: try_begin, try_resume and try_admit return
+ * nothing instead of throwing.
  * close() returns its status. An object converts to its handle, so you can also pass it to any C
  * function, which returns its status and throws nothing: pkv_session_trim(session, n).
  *
@@ -574,13 +575,14 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     return resumed;
   }
 
-  /** Takes the longest cached prefix of a prompt, and returns its length. */
-  uint64_t match_prefix(Span<const int32_t> ids) {
-    return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_session_match_prefix(handle_, ids.size(), ids.data(), out); });
+  /** Takes the longest cached prefix of a prompt, reserves blocks for total_tokens in all (0:
+   * none), and returns the length of the prefix. */
+  uint64_t admit(Span<const int32_t> ids, uint64_t total_tokens = 0) {
+    return detail::told<uint64_t>([&](auto* out) {
+      return pkv_session_admit(handle_, ids.size(), ids.data(), total_tokens, out);
+    });
   }
-
-  /** Does the same and reserves blocks for total_tokens in all. Out of blocks: does neither. */
+  /** As admit(). Out of blocks: returns nothing; pkv_last_error_details says how many. */
   std::optional<uint64_t> try_admit(Span<const int32_t> ids, uint64_t total_tokens) {
     uint64_t matched = 0;
     const pkv_status status =

@@ -39,43 +39,30 @@ extern "C" {
 #endif
 
 /**
- * Finds the longest cached prefix of a prompt and gives it to an empty session, whose length is
- * then *matched. A suspended session needs no match: pkv_session_resume takes what is cached of its
- * own tokens.
+ * Admits a request: gives its empty session the longest cached prefix of its prompt, and reserves
+ * blocks for total_tokens as pkv_session_reserve does. The session's length is then *matched.
  *
- * @param      session  The session.
- * @param      n        The number of tokens to look for. Leave out the last token of a prompt if
- *                      you need its output.
- * @param[in]  tokens   [n]: their ids.
- * @param[out] matched  The number of tokens found; 0 also if the cache has no index or the session
- *                      does not use it.
+ * The call does both or neither. So a request that has to wait holds no blocks, and its failing
+ * attempts are neither matches in the statistics nor uses for the eviction policy. The blocks that
+ * it needs besides the cached ones must be there beside watermark_blocks of the config.
  *
- * Statuses: INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an id is
- * PKV_NO_TOKEN), LIMIT_REACHED, SUSPENDED, BUSY. Since 1.0.
- */
-PKV_API pkv_status pkv_session_match_prefix(pkv_session session, size_t n, const int32_t* tokens,
-                                            uint64_t* matched);
-
-/**
- * Admits a request: gives its empty session the longest cached prefix of its prompt and reserves
- * blocks up to total_tokens, or does neither. It is a pkv_session_match_prefix and a
- * pkv_session_reserve in one. So a request that has to wait holds no blocks, and its failing
- * attempts are neither matches in the statistics nor uses for the eviction policy.
+ * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
- * What it needs besides the cached blocks must be there beside watermark_blocks of the config.
- * Works without a prefix index, too.
+ * Works without a prefix index, too. A suspended session is resumed instead: pkv_session_resume
+ * takes what is cached of its own tokens.
  *
  * @param      session       The session.
  * @param      n             The number of tokens to look for. Leave out the last token of a prompt
  *                           if you need its output.
  * @param[in]  tokens        [n]: their ids.
  * @param      total_tokens  The length to reserve: that of the prompt or, if the request must never
- *                           run out of blocks, with its longest output.
- * @param[out] matched       The number of tokens found, which is then the session's length.
+ *                           run out of blocks, with its longest output. 0: none.
+ * @param[out] matched       The number of tokens found; 0 also if the cache has no index or the
+ *                           session does not use it.
  *
  * Statuses: OUT_OF_BLOCKS (try again in a later step), TOO_LARGE (refuse the request: it can never
  * have its blocks), INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an
- * id is PKV_NO_TOKEN), OUT_OF_MEMORY, LIMIT_REACHED, SUSPENDED (resume it), BUSY. Since 1.0.
+ * id is PKV_NO_TOKEN), OUT_OF_MEMORY, LIMIT_REACHED, SUSPENDED, BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_t* tokens,
                                      uint64_t total_tokens, uint64_t* matched);
@@ -84,7 +71,7 @@ PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_
 typedef struct pkv_prefix_stats {
   uint32_t struct_size;      /**< Must be sizeof(pkv_prefix_stats). */
   uint32_t reserved;         /**< 0. */
-  uint64_t matches;          /**< Calls of pkv_session_match_prefix, and resumes. */
+  uint64_t matches;          /**< Admitted sessions, and resumes. */
   uint64_t asked_tokens;     /**< Tokens looked for. */
   uint64_t matched_tokens;   /**< Tokens found. */
   uint64_t matched_blocks;   /**< Full block positions found. */

@@ -90,7 +90,7 @@ typedef struct pkv_store {
 typedef struct pkv_store_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_store_config). */
   /**
-   * How long pkv_session_match_prefix and pkv_session_resume wait for blocks from the store, in
+   * How long pkv_session_admit and pkv_session_resume wait for blocks from the store, in
    * milliseconds. Default 0: they take only what is in memory.
    */
   uint32_t wait_ms;

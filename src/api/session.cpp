@@ -80,16 +80,6 @@ pkv_status pkv_session_reserve(pkv_session handle, uint64_t total_tokens) {
   return guarded([&] { SessionLease(handle, Access::write)->reserve(total_tokens); });
 }
 
-pkv_status pkv_session_match_prefix(pkv_session handle, size_t n, const int32_t* tokens,
-                                    uint64_t* matched) {
-  return guarded([&] {
-    const SessionLease session(handle, Access::write);
-    check_list(tokens, n, "tokens");
-    check_pointer(matched, "matched");
-    *matched = session->match_prefix(prefix::Tokens(tokens, n));
-  });
-}
-
 pkv_status pkv_session_admit(pkv_session handle, size_t n, const int32_t* tokens,
                              uint64_t total_tokens, uint64_t* matched) {
   return guarded([&] {

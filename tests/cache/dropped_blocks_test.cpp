@@ -124,7 +124,7 @@ class DroppedBlocksOfTheIndex : public testing::Test {
   uint64_t matched(uint32_t tokens) {
     Session session = open(cache_);
     uint64_t found = 0;
-    CHECK(pkv_session_match_prefix(session, tokens, text_.data(), &found));
+    CHECK(pkv_session_admit(session, tokens, text_.data(), 0, &found));
     return found;
   }
 

@@ -47,7 +47,7 @@ struct Elsewhere {
   Session compute(const Text& whole) {
     Session session = open(cache);
     uint64_t matched = 99;
-    CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+    CHECK(pkv_session_admit(session, whole.size(), whole.data(), 0, &matched));
     extend(session, whole);
     return session;
   }

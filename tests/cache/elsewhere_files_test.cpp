@@ -79,7 +79,7 @@ TEST(ElsewhereFiles, ABlockIsNamedOncePerCall) {
   texts.emplace_back(indexed.begin(), indexed.begin() + 40);
   sessions.push_back(open(from.cache));
   uint64_t matched = 0;
-  CHECK(pkv_session_match_prefix(sessions.back(), 40, indexed.data(), &matched));
+  CHECK(pkv_session_admit(sessions.back(), 40, indexed.data(), 0, &matched));
   EXPECT_EQ(40u, matched);
 
   pkv_file_config config = with_index();

@@ -61,7 +61,7 @@ class ElsewhereStore : public testing::Test {
   static void expect_found(Elsewhere& at, const Text& text, uint64_t tokens) {
     Session session = open(at.cache);
     uint64_t matched = 99;
-    CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+    CHECK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
     EXPECT_EQ(tokens, matched);
     at.check(session, Text(text.begin(), text.begin() + static_cast<int64_t>(matched)));
     at.extend(session, text);
@@ -74,7 +74,7 @@ void prefetch_and_match(pkv_cache cache, const Text& text, uint64_t& matched, Se
   cache_test::prefetch(cache, text);
   CHECK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), long_time, &cached, nullptr));
   session = open(cache);
-  CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+  CHECK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
 }
 
 TEST_F(ElsewhereStore, WhatLeavesTheEngineComesBack) {

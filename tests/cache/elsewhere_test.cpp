@@ -126,7 +126,7 @@ TEST(Elsewhere, APlanCountsTheEnginesBytes) {
 uint64_t serve(const Cache& cache, EngineMemory& engine, const Text& text) {
   Session session = open(cache);
   uint64_t matched = 99;
-  CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+  CHECK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
   Batch batch = begin(cache, {session}, {static_cast<uint32_t>(text.size() - matched)});
   for (uint32_t group = 0; group < 2; group++)
     engine.write(batch, group, 1, Text(text.begin() + static_cast<int64_t>(matched), text.end()));

@@ -42,7 +42,7 @@ struct Twins {
     CHECK(pkv_session_open(cache, &config, &opened));
     const Session session(opened);
     uint64_t matched = 99;
-    CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+    CHECK(pkv_session_admit(session, whole.size(), whole.data(), 0, &matched));
     const auto fresh = static_cast<uint32_t>(whole.size() - matched);
     Batch batch = begin(cache, {session}, {fresh});
     commit(batch, std::span(whole).subspan(matched));

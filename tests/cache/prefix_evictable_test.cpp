@@ -103,7 +103,8 @@ TEST_F(Evictable, ABlockIsNotEvictedBeforeItIsCopied) {
     }
 }
 
-// A session that cannot be admitted leaves the text cached whose block it would have copied.
+// A session that cannot be admitted leaves the text cached whose block it would have copied. One that
+// reserves nothing is admitted.
 TEST_F(Evictable, ARefusedAdmissionEvictsNothing) {
   make(4);
   serve(text(0, 16));
@@ -115,6 +116,8 @@ TEST_F(Evictable, ARefusedAdmissionEvictsNothing) {
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_admit(session, start.size(), start.data(), 24, &matched));
   EXPECT_EQ(16u, probe(text(0, 16)));
   EXPECT_EQ(1u, evictable());
+  CHECK(pkv_session_admit(session, start.size(), start.data(), 0, &matched));
+  EXPECT_EQ(7u, matched);
 }
 
 // No block is free for the copy, so the session writes to the block that it shares with the index.

@@ -92,7 +92,7 @@ class Prefix : public testing::Test {
 
   uint64_t match(pkv_session session, const Text& tokens) {
     uint64_t matched = 99;
-    CHECK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+    CHECK(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
     EXPECT_EQ(matched, length_of(session));
     CHECK(pkv_cache_validate(cache_));
     return matched;

@@ -212,7 +212,7 @@ class PrefixPlay {
     talk.session = Session(session);
     const Text wanted = draw_text();
     uint64_t matched = 0;
-    CHECK(pkv_session_match_prefix(session, wanted.size(), wanted.data(), &matched));
+    CHECK(pkv_session_admit(session, wanted.size(), wanted.data(), 0, &matched));
     ASSERT_LE(matched, wanted.size());
     if (config.prefix_use == PKV_PREFIX_OFF) {
       ASSERT_EQ(0u, matched);

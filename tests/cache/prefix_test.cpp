@@ -336,14 +336,14 @@ TEST_F(Prefix, MatchComesBeforeAnythingElse) {
   Session session = open(cache_, 16);
   const Text prompt = text(1, 20);
   uint64_t matched = 7;
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_admit(session, 20, prompt.data(), 0, &matched));
   CHECK(pkv_session_trim(session, 0));
   const Text unknown = {1, 2, PKV_NO_TOKEN};
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 3, unknown.data(), &matched));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_admit(session, 3, unknown.data(), 0, &matched));
   extend(session, prompt);
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_admit(session, 20, prompt.data(), 0, &matched));
   CHECK(pkv_session_suspend(session));
-  REFUSED(PKV_SUSPENDED, pkv_session_match_prefix(session, 20, prompt.data(), &matched));
+  REFUSED(PKV_SUSPENDED, pkv_session_admit(session, 20, prompt.data(), 0, &matched));
   EXPECT_EQ(7u, matched);
 }
 

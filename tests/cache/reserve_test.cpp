@@ -121,11 +121,11 @@ TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
     CHECK(pkv_session_reserve(session, 100));
     for (int i = 0; i < 3; i++) step(cache, session, 16);
     Session other = open(cache);
-    CHECK(pkv_session_match_prefix(other, text.size(), text.data(), &matched));
+    CHECK(pkv_session_admit(other, text.size(), text.data(), 0, &matched));
     EXPECT_EQ(0u, matched);
   }
   Session other = open(cache);
-  CHECK(pkv_session_match_prefix(other, text.size(), text.data(), &matched));
+  CHECK(pkv_session_admit(other, text.size(), text.data(), 0, &matched));
   EXPECT_EQ(48u, matched) << "the session is closed";
 }
 
@@ -157,7 +157,7 @@ TEST(Reserve, NothingIsMatchedAfterIt) {
     CHECK(pkv_session_reserve(session, 1));
     const int32_t token = 7;
     uint64_t matched = 0;
-    EXPECT_EQ(PKV_INVALID_ARGUMENT, pkv_session_match_prefix(session, 1, &token, &matched))
+    EXPECT_EQ(PKV_INVALID_ARGUMENT, pkv_session_admit(session, 1, &token, 0, &matched))
         << kind.name;
   }
 }

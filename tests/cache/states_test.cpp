@@ -250,7 +250,7 @@ TEST(States, AMatchEndsWhereAStateIsCached) {
   CHECK(pkv_cache_validate(cache));
   Session session = open(cache);
   uint64_t matched = 0;
-  CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+  CHECK(pkv_session_admit(session, whole.size(), whole.data(), 0, &matched));
   EXPECT_EQ(64u, matched) << "the step from 64 to 94 left no state after 80";
   expect_holds(session, part(whole, 0, 64));
   step(cache, {{session, part(whole, 64, 32)}});
@@ -258,7 +258,7 @@ TEST(States, AMatchEndsWhereAStateIsCached) {
   expect_holds(session, whole);
   session.close();
   Session again = open(cache);
-  CHECK(pkv_session_match_prefix(again, whole.size(), whole.data(), &matched));
+  CHECK(pkv_session_admit(again, whole.size(), whole.data(), 0, &matched));
   EXPECT_EQ(96u, matched);
   expect_holds(again, part(whole, 0, 96));
   CHECK(pkv_cache_validate(cache));
@@ -272,7 +272,7 @@ TEST(States, TheStateOfAPromptOutlivesThoseOfWhatFollowedIt) {
   uint64_t matched = 0;
   for (int32_t round = 0; round < 3; round++) {
     Session session = open(cache);
-    CHECK(pkv_session_match_prefix(session, prompt.size(), prompt.data(), &matched));
+    CHECK(pkv_session_admit(session, prompt.size(), prompt.data(), 0, &matched));
     EXPECT_EQ(round == 0 ? 0u : 64u, matched);
     if (matched == 0) step(cache, {{session, prompt}});
     Text whole = prompt;
@@ -351,7 +351,7 @@ TEST(States, SessionsComeBackFromAStore) {
     EXPECT_EQ(96u, cached);
     Session session = open(cache);
     uint64_t matched = 0;
-    CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+    CHECK(pkv_session_admit(session, whole.size(), whole.data(), 0, &matched));
     EXPECT_EQ(96u, matched);
     expect_holds(session, part(whole, 0, 96));
     CHECK(pkv_cache_validate(cache));

@@ -120,7 +120,7 @@ class Levels {
     uint64_t matched = 0;
     {
       Session session = open(cache_);
-      CHECK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+      CHECK(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
       if (const auto rest = static_cast<uint32_t>(tokens.size() - matched); rest > 0) {
         Batch batch = begin(cache_, {session}, {rest});
         Rows kv(rest, 1, 16);
@@ -136,7 +136,7 @@ class Levels {
     const std::vector<int32_t> tokens = tokens_of(request);
     uint64_t matched = 0;
     Session session = open(cache_);
-    CHECK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+    CHECK(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
     return matched / 16;
   }
   pkv_store_stats stats() {

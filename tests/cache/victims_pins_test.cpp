@@ -103,7 +103,7 @@ class PinnedTails {
     uint64_t matched = 0;
     const size_t n = random_.between(1, text.size());
     if (random_.chance(70)) {
-      CHECK(pkv_session_match_prefix(session, n, text.data(), &matched));
+      CHECK(pkv_session_admit(session, n, text.data(), 0, &matched));
     } else if (compute(session, text)) {
       pin(text);
       (void)pkv_session_trim(session, n);

@@ -39,7 +39,7 @@ Session computed(pkv_cache cache, uint32_t tokens) {
 Session matched(pkv_cache cache, uint32_t tokens) {
   Session session = open(cache);
   uint64_t found = 0;
-  CHECK(pkv_session_match_prefix(session, tokens, text(tokens).data(), &found));
+  CHECK(pkv_session_admit(session, tokens, text(tokens).data(), 0, &found));
   EXPECT_EQ(tokens, found);
   return session;
 }
@@ -220,7 +220,7 @@ TEST(Admission, ARefusedOneIsNoUse) {
     commit(batch, each);
   }
   uint64_t found = 0;
-  CHECK(pkv_session_match_prefix(open(cache), 32, often.data(), &found));
+  CHECK(pkv_session_admit(open(cache), 32, often.data(), 0, &found));
   Session running = open(cache), waiting = open(cache);
   grow(cache, running, 6 * size);
   for (int attempt = 0; attempt < 5; attempt++)

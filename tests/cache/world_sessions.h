@@ -128,7 +128,7 @@ class WorldSessions {
 
   void match(Talk& talk, const std::vector<int32_t>& wanted) {
     uint64_t matched = 0;
-    CHECK(pkv_session_match_prefix(talk.session, wanted.size(), wanted.data(), &matched));
+    CHECK(pkv_session_admit(talk.session, wanted.size(), wanted.data(), 0, &matched));
     ASSERT_LE(matched, wanted.size());
     matched_ += matched;
     ASSERT_TRUE(matched == 0 || (kind_.prefix && talk.use != PKV_PREFIX_OFF));

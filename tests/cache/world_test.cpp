@@ -37,7 +37,7 @@ struct StatesThatGo : testing::Test {
   Session compute(const std::string& salt, const std::vector<int32_t>& ids) {
     Session session = store::open_salted(cache_, salt);
     uint64_t matched = 0;
-    CHECK(pkv_session_match_prefix(session, ids.size(), ids.data(), &matched));
+    CHECK(pkv_session_admit(session, ids.size(), ids.data(), 0, &matched));
     for (size_t n = matched; n < ids.size(); n += 16) {
       const Text whole = computed(ids, 1);
       const Text before(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(n)),

@@ -518,7 +518,7 @@ TEST(Cpp, FindsPrefixes) {
   pagedkv::SessionConfig salted;
   salted.salt = salt.data(), salted.salt_size = salt.size();
   Session again = cache.open(salted);
-  EXPECT_EQ(again.match_prefix(text(39)), 32u);
+  EXPECT_EQ(again.admit(text(39)), 32u);
   cache.set_prefix_quota(salt, 1);
   cache.clear_prefixes(salt);
   EXPECT_EQ(again.close(), PKV_OK);

@@ -183,7 +183,7 @@ TEST(FewThreads, AMatchDoesWithoutTheStore) {
                 pkv_session session = nullptr;
                 uint64_t matched = 0;
                 OK(pkv_session_open(cache, nullptr, &session));
-                OK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+                OK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
                 step(cache, {session}, {static_cast<uint32_t>(text.size() - matched)}, 1);
                 OK(pkv_session_set_tokens(session, 0, text.size(), text.data()));
                 OK(pkv_session_close(session));

@@ -128,7 +128,7 @@ void play_sessions(const House& house, uint32_t seed) {
   OK(pkv_session_open(house.cache, nullptr, &session));
   const std::vector<int32_t> tokens = text(1 + seed % 5);
   uint64_t matched = 0;
-  OK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+  OK(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
   if (matched < tokens.size())
     house.run(session, {tokens.begin() + static_cast<int64_t>(matched), tokens.end()});
   OK(pkv_session_fork(session, &child));

@@ -49,7 +49,7 @@ class Stage {
   }
 
   pkv_status match(uint64_t& matched) {
-    return pkv_session_match_prefix(session, other.size(), other.data(), &matched);
+    return pkv_session_admit(session, other.size(), other.data(), 0, &matched);
   }
 
   // Computes what is not cached of a text, and closes the session.
@@ -58,7 +58,7 @@ class Stage {
     pkv_batch batch = nullptr;
     uint64_t matched = 0;
     OK(pkv_session_open(cache, nullptr, &own));
-    OK(pkv_session_match_prefix(own, text.size() - 1, text.data(), &matched));
+    OK(pkv_session_admit(own, text.size() - 1, text.data(), 0, &matched));
     const Text rest(text.begin() + static_cast<std::ptrdiff_t>(matched), text.end());
     const auto count = static_cast<uint32_t>(rest.size());
     const pkv_status status = pkv_batch_begin(cache, 1, &own, &count, &batch);
@@ -232,8 +232,8 @@ TEST(Match, WithAForkAtEachAllocation) {
                     const std::string failed = in_child(
                         [&] {
                           uint64_t matched = 0;
-                          WANT(PKV_FORKED, pkv_session_match_prefix(stage.session, common,
-                                                                    stage.other.data(), &matched));
+                          WANT(PKV_FORKED, pkv_session_admit(stage.session, common,
+                                                             stage.other.data(), 0, &matched));
                           OK(pkv_cache_destroy(stage.cache));
                           WANT(PKV_STALE_HANDLE, pkv_session_close(stage.session));
                           Stage own;

@@ -196,7 +196,7 @@ std::vector<const Function*> reading_rows() {
     if ((row->takes(Handle::session) || row->takes(Handle::cache) ||
          row->takes(Handle::snapshot)) &&
         // The arguments of these are made from a session that is in no batch.
-        !is_one_of({"pkv_session_match_prefix", "pkv_session_admit", "pkv_file_load"}, *row))
+        !is_one_of({"pkv_session_admit", "pkv_file_load"}, *row))
       rows.push_back(row);
   return rows;
 }

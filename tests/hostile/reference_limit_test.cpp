@@ -123,13 +123,13 @@ TEST_F(ReferenceLimit, OfAMatch) {
   append(*open(), 4 * block_size);
   const auto session = open();
   const auto reader = open();
-  ASSERT_EQ(2u * block_size, reader->match_prefix(prefix::Tokens(text_).first(2 * block_size)));
+  ASSERT_EQ(2u * block_size, reader->admit(prefix::Tokens(text_).first(2 * block_size), 0));
   {
     Full full(pool(1), block(*reader, 1, 1));
-    expect_refused([&] { session->match_prefix(prefix::Tokens(text_).first(3 * block_size)); });
+    expect_refused([&] { session->admit(prefix::Tokens(text_).first(3 * block_size), 0); });
     EXPECT_EQ(0u, session->length());
   }
-  EXPECT_EQ(3u * block_size, session->match_prefix(prefix::Tokens(text_).first(3 * block_size)));
+  EXPECT_EQ(3u * block_size, session->admit(prefix::Tokens(text_).first(3 * block_size), 0));
   check({reader.get(), session.get()});
 }
 
@@ -137,12 +137,12 @@ TEST_F(ReferenceLimit, OfAMatch) {
 TEST_F(ReferenceLimit, OfAMatchThatEndsInABlock) {
   append(*open(), 2 * block_size);
   const auto reader = open(), session = open(), later = open();
-  ASSERT_EQ(2u * block_size, reader->match_prefix(prefix::Tokens(text_).first(2 * block_size)));
+  ASSERT_EQ(2u * block_size, reader->admit(prefix::Tokens(text_).first(2 * block_size), 0));
   {
     Full full(pool(1), block(*reader, 1, 1));
-    EXPECT_EQ(block_size, session->match_prefix(prefix::Tokens(text_).first(block_size + 9)));
+    EXPECT_EQ(block_size, session->admit(prefix::Tokens(text_).first(block_size + 9), 0));
   }
-  EXPECT_EQ(block_size + 9, later->match_prefix(prefix::Tokens(text_).first(block_size + 9)));
+  EXPECT_EQ(block_size + 9, later->admit(prefix::Tokens(text_).first(block_size + 9), 0));
   check({reader.get(), session.get(), later.get()});
 }
 
@@ -154,7 +154,7 @@ TEST_F(ReferenceLimit, OfWhatIsPublished) {
   {
     Full full(pool(1), block(*first, 1, 0));
     first->start_publishing();
-    EXPECT_EQ(0u, second->match_prefix(prefix::Tokens(text_).first(block_size)))
+    EXPECT_EQ(0u, second->admit(prefix::Tokens(text_).first(block_size), 0))
         << "the index has it without a reference";
   }
   append(*second, block_size);

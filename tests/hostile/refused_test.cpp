@@ -95,9 +95,9 @@ class Life : public Story {
     uint64_t number = 0, total = 0;
     pkv_session session = open(), other = open("a"), child = nullptr;
     if (session != nullptr)
-      call([&] { return pkv_session_match_prefix(session, text.size(), text.data(), &number); });
+      call([&] { return pkv_session_admit(session, text.size(), text.data(), 0, &number); });
     if (other != nullptr)
-      call([&] { return pkv_session_match_prefix(other, 33, text.data(), &number); });
+      call([&] { return pkv_session_admit(other, 33, text.data(), 0, &number); });
     grow(session, 20, 2);
     grow(other, 30, 3);
     if (session != nullptr) {

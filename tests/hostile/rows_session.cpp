@@ -77,22 +77,6 @@ std::vector<Function> session_rows() {
     OK(pkv_session_trim(world.session, 0));
     return bits(world.session);
   };
-  Function match{ROW(pkv_session_match_prefix),
-                 {empty_session, number(3), in<int32_t>({1, 2, 3}), out<uint64_t>()},
-                 {in_batch()}};
-  match.add("n 0, NULL", set(1, 0, 2, 0), fine);
-  match.add("n SIZE_MAX", set(1, SIZE_MAX), overflow);
-  match.add(
-      "not empty", [](World& world, Values&) { OK(pkv_session_reserve(world.session, 5)); },
-      invalid);
-  match.add("suspended", [](World& world, Values&) { OK(pkv_session_suspend(world.session)); },
-            {PKV_SUSPENDED});
-  match.add(
-      "PKV_NO_TOKEN",
-      [](World& world, Values& values) {
-        values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
-      },
-      invalid);
   Function admit{ROW(pkv_session_admit),
                  {empty_session, number(3), in<int32_t>({1, 2, 3}), number(40), out<uint64_t>()},
                  {in_batch()}};
@@ -186,9 +170,9 @@ std::vector<Function> session_rows() {
                 {"beyond the end", first_block(UINT32_MAX), range},
                 {"count SIZE_MAX", set(2, SIZE_MAX), overflow}};
 
-  std::vector<Function> all = {open,         close,      fork,       reserve,   trim,
-                               suspend,      resume,     match,      admit,     drop,
-                               set_priority, set_tokens, read_state, trim_point};
+  std::vector<Function> all = {open,       close,      fork,      reserve, trim,
+                               suspend,    resume,     admit,     drop,    set_priority,
+                               set_tokens, read_state, trim_point};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

@@ -141,7 +141,6 @@ const Statuses untested = {
     {"pkv_hint_text", {"PKV_LIMIT_REACHED"}},
     {"pkv_session_admit", {"PKV_LIMIT_REACHED"}},
     {"pkv_session_fork", {"PKV_LIMIT_REACHED"}},
-    {"pkv_session_match_prefix", {"PKV_LIMIT_REACHED"}},
     {"pkv_session_open", {"PKV_LIMIT_REACHED"}},
     {"pkv_session_resume", {"PKV_LIMIT_REACHED"}},
     {"pkv_snapshot_fork", {"PKV_LIMIT_REACHED"}},

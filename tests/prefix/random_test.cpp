@@ -90,7 +90,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     Running running{cache_test::Session(session), {}};
     const Text text = random_text();
     uint64_t matched = 0, longest = 0;
-    if (!done(pkv_session_match_prefix(session, text.size(), text.data(), &matched))) return;
+    if (!done(pkv_session_admit(session, text.size(), text.data(), 0, &matched))) return;
     running.text = first_tokens(text, matched);
     check_blocks(running, matched);
     while (longest < text.size() && published_.contains(first_tokens(text, longest + 1))) longest++;

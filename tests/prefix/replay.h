@@ -29,7 +29,7 @@ inline cache_test::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_evic
 
 inline uint64_t match(pkv_session session, const std::vector<int32_t>& tokens) {
   uint64_t matched = 0;
-  CHECK(pkv_session_match_prefix(session, tokens.size(), tokens.data(), &matched));
+  CHECK(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
   return matched;
 }
 

@@ -152,7 +152,7 @@ const Row rows[] = {
        replay::match(session, world.ours);
        return count([&] { session.close(); });
      }},
-    {"pkv_session_match_prefix",
+    {"pkv_session_admit, total_tokens 0",
      [](const World& world) {
        const Session session = world.open(world.salt);
        return count([&] { replay::match(session, world.ours); });

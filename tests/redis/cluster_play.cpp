@@ -83,7 +83,7 @@ void serve(pkv_cache cache, const Text& text, PlayFigures& figures) {
   cache_test::prefetch(cache, text);
   CHECK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 50, &cached, nullptr));
   Session session = open(cache);
-  CHECK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+  CHECK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
   bool right = holds(session, text);
   const auto rest = static_cast<uint32_t>(text.size() - matched);
   if (rest > 0) {

@@ -134,7 +134,7 @@ bool matches(Copy& copy) {
   for (uint32_t i = 0; i < block; i++) text.push_back(static_cast<int32_t>(50 * 1000 + i));
   CHECK(pkv_session_trim(copy.session, 0));
   uint64_t matched;
-  CHECK(pkv_session_match_prefix(copy.session, text.size(), text.data(), &matched));
+  CHECK(pkv_session_admit(copy.session, text.size(), text.data(), 0, &matched));
   return matched == block;
 }
 

@@ -363,7 +363,7 @@ uint64_t match(pkv_cache cache, const std::string& salt, uint64_t seed, size_t n
   std::vector<int32_t> text;
   for (size_t i = 0; i < n; i++) text.push_back(static_cast<int32_t>(seed * 1000 + i));
   uint64_t matched = 0;
-  CHECK(pkv_session_match_prefix(session, n, text.data(), &matched));
+  CHECK(pkv_session_admit(session, n, text.data(), 0, &matched));
   return matched;
 }
 
@@ -468,10 +468,9 @@ TEST(Index, ASessionThatRemembersItsTextIsNotMatchedWithAnother) {
     return tokens_of(session, 48);
   }();
   REFUSED(PKV_INVALID_ARGUMENT,
-          pkv_session_match_prefix(loaded[0], other.size(), other.data(), &matched));
-  EXPECT_STREQ(
-      "match_prefix: the session is not empty: it has or remembers 32 tokens and holds 0 blocks",
-      pkv_last_error());
+          pkv_session_admit(loaded[0], other.size(), other.data(), 0, &matched));
+  EXPECT_STREQ("admit: the session is not empty: it has or remembers 32 tokens and holds 0 blocks",
+               pkv_last_error());
   EXPECT_EQ(99u, matched);
 }
 

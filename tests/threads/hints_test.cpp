@@ -47,7 +47,7 @@ void run_session(Elsewhere& at, std::atomic<pkv_session>& shared, Random& random
   shared = session;
   const Text whole = text_of(random.below(names));
   uint64_t length = 0, total = 0;
-  CHECK(pkv_session_match_prefix(session, whole.size() - 20, whole.data(), &length));
+  CHECK(pkv_session_admit(session, whole.size() - 20, whole.data(), 0, &length));
   while (length < whole.size()) {
     length = std::min<uint64_t>(length + random.between(1, 40), whole.size());
     at.extend(session, Text(whole.begin(), whole.begin() + static_cast<int64_t>(length)));

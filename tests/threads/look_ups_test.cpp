@@ -29,7 +29,7 @@ uint64_t live(pkv_cache cache, const std::vector<int32_t>& text) {
   pkv_session session = nullptr;
   OK(pkv_session_open(cache, nullptr, &session));
   uint64_t matched = 0;
-  OK(pkv_session_match_prefix(session, text.size(), text.data(), &matched));
+  OK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
   if (matched > 0) check_holds(session, text, matched);
   const auto rest = static_cast<uint32_t>(text.size() - matched);
   pkv_batch batch = nullptr;

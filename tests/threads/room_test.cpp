@@ -79,7 +79,7 @@ TEST_P(RoomStorm, NoStepIsRefusedWhileWhatSessionsHoldFits) {
                            pkv_session session = nullptr;
                            OK(pkv_session_open(cache_, nullptr, &session));
                            uint64_t length = 0;
-                           OK(pkv_session_match_prefix(session, text.size(), text.data(), &length));
+                           OK(pkv_session_admit(session, text.size(), text.data(), 0, &length));
                            while (length < most_tokens) {
                              const auto count = static_cast<uint32_t>(
                                  std::min<uint64_t>(most_tokens - length, 1 + random() % 24));

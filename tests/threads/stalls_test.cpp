@@ -108,7 +108,7 @@ class Stalls : public Prefix {
       const Text whole = text(50 + round % 5, 100);
       Session session = open(cache_);
       uint64_t matched = 0, length = 0, total = 0;
-      CHECK(pkv_session_match_prefix(session, whole.size(), whole.data(), &matched));
+      CHECK(pkv_session_admit(session, whole.size(), whole.data(), 0, &matched));
       extend(session, whole);
       Session child = fork(session);
       CHECK(pkv_session_trim(child, 70));

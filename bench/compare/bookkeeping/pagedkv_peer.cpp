@@ -55,7 +55,7 @@ class Ids {
   uint64_t begin(const Tokens& prompt, pkv_session* session) const {
     uint64_t matched;
     check(pkv_session_open(cache_, nullptr, session), "open");
-    check(pkv_session_match_prefix(*session, prompt.size() - 1, prompt.data(), &matched), "match");
+    check(pkv_session_admit(*session, prompt.size() - 1, prompt.data(), 0, &matched), "match");
     return matched;
   }
   // Takes blocks for new tokens, and caches them.

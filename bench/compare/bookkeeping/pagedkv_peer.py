@@ -29,7 +29,7 @@ class Lists:
 
     def begin(self, prompt):
         session, ids = self.cache.open_session(), self.ids(prompt)
-        matched = session.match_prefix(ids[:-1])  # the output of the last token is needed
+        matched = session.admit(ids[:-1])  # the output of the last token is needed
         return (session, ids, matched), matched
 
     @staticmethod

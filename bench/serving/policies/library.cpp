@@ -69,8 +69,8 @@ Saved replay_library(const Blocks& blocks, uint64_t capacity, const LibraryPolic
       tokens.insert(tokens.end(), block_size, static_cast<int32_t>(text.blocks[i]));
     const pkv_session session = open(cache, blocks, text);
     uint64_t matched;
-    check(pkv_session_match_prefix(session, std::min(tokens.size(), text.asked * block_size),
-                                   tokens.data(), &matched),
+    check(pkv_session_admit(session, std::min(tokens.size(), text.asked * block_size),
+                            tokens.data(), 0, &matched),
           "match");
     saved.add(matched / block_size, blocks.tokens);
     if (const auto rest = static_cast<uint32_t>(tokens.size() - matched); rest > 0) {

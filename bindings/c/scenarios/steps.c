@@ -141,11 +141,11 @@ static pkv_status read_rows(player* p, const cJSON* step) {
   return status;
 }
 
-static pkv_status match(player* p, const cJSON* step) {
+static pkv_status admit(player* p, const cJSON* step) {
   int32_t asked[MAX_TOKENS];
   uint64_t matched;
-  const pkv_status status = p->lib->session_match_prefix(
-      p->session, player_tokens(item_of(step, "tokens"), asked), asked, &matched);
+  const pkv_status status = p->lib->session_admit(
+      p->session, player_tokens(item_of(step, "tokens"), asked), asked, 0, &matched);
   if (status == PKV_OK)
     player_expect(p, "matched", (long long)matched, (long long)number_of(step, "matched"));
   return status;
@@ -278,7 +278,7 @@ static action* action_of(const char* name) {
                  {"stats", stats},
                  {"prefix_stats", prefix_stats},
                  {"prefix_clear", prefix_clear},
-                 {"match", match},
+                 {"admit", admit},
                  {"reserve", reserve},
                  {"trim", trim},
                  {"fork", fork_session},

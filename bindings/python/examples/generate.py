@@ -58,7 +58,7 @@ class Generator:
             for text in running:
                 if text.held == 0:
                     # The last token is not matched, because its output is needed.
-                    text.held = text.session.match_prefix(text.tokens[:-1])
+                    text.held = text.session.admit(text.tokens[:-1])
             self.step(running)
             for text in texts:
                 if text.done:

@@ -240,7 +240,7 @@ def main() -> None:
         with engine.cache.open_session() as stored:
             engine.cache.hint("prefetch", text)
             engine.cache.wait_prefetched(text, timeout_ms=60000)
-            matched = stored.match_prefix(text)
+            matched = stored.admit(text)
             if matched == 0:
                 raise SystemExit("the store has lost the text")
             again = engine.generate(stored, text, 19)

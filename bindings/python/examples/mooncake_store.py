@@ -22,7 +22,7 @@ with pagedkv.Cache(config) as cache:
     cache.hint("prefetch", text)  # when a request is queued
     cache.wait_prefetched(text, timeout_ms=10_000)
     with cache.open_session() as session:
-        found = session.match_prefix(text)
+        found = session.admit(text)
         rest = text[found:]
         with cache.begin([session], [len(rest)]) as batch:
             for layer in range(2):

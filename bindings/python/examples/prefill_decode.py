@@ -179,7 +179,7 @@ def serve_one(engine: Engine, connection: socket.socket, options: Options) -> No
             sender = RowSender(channel, request, cached, engine, options.group)
             with engine.cache.open_session() as session:
                 if engine.cache.config.dtype in (pagedkv.Dtype.F32, pagedkv.Dtype.F16):
-                    session.match_prefix(prompt[:-1])  # quantised rows cannot be read back exactly
+                    session.admit(prompt[:-1])  # quantised rows cannot be read back exactly
                 send_cached(engine, session, sender)
                 first_token = compute_prompt(engine, session, prompt, sender)
             sender.flush()
@@ -233,7 +233,7 @@ class Receiver(threading.Thread):
         self.error: Exception | None = None
 
     def ask(self, request: int, text: Text) -> None:
-        cached = text.session.match_prefix(text.prompt[:-1])
+        cached = text.session.admit(text.prompt[:-1])
         self.texts[request] = text  # last, because rows may come at any time
         try:
             self.channel.send(Kind.PROMPT, pack_prompt(request, text.prompt, cached))
@@ -329,7 +329,7 @@ def decode(engine: Engine, prompts: list[list[int]], options: Options) -> list[T
         parts = [(text.session, [text.tokens[-1]]) for text in running]
         for text in late:
             if len(text.session) == 0:
-                text.session.match_prefix(text.prompt[:-1])
+                text.session.admit(text.prompt[:-1])
             # If all rows arrived but no token, the last row is computed again.
             done = min(len(text.session), len(text.prompt) - 1)
             text.session.trim(done)

@@ -73,7 +73,7 @@ def work(pipe: Connection, blocks: int) -> None:
         while (prompt := pipe.recv()) is not None:
             followed.add_text(prompt)
             with cache.open_session() as session:
-                cached = session.match_prefix(prompt[:-1])
+                cached = session.admit(prompt[:-1])
                 with cache.begin([session], [len(prompt) - cached]) as batch:
                     batch.commit(prompt[cached:])
             followed.poll()

@@ -118,7 +118,7 @@ class Engine(pagedkv.BlockIO):
     def answer(self, prompt: list[int], count: int) -> list[int]:
         text = list(prompt)
         with self.cache.open_session() as session:
-            rest = text[session.match_prefix(text[:-1]) :]
+            rest = text[session.admit(text[:-1]) :]
             for _ in range(count):
                 rest = [self.step(session, rest)]
                 text += rest

@@ -84,16 +84,10 @@ class Session(CacheMember):
         ids, begin = token_ids(tokens), unsigned(first, 64, "first")
         call(library().session_set_tokens, self._handle, begin, len(ids), address(ids))
 
-    def match_prefix(self, tokens: TokenIds) -> int:
-        """Takes over the cached blocks of a text. Returns how many tokens they hold. Leave out the
-        last token if its output is needed.
-        """
-        ids = token_ids(tokens)
-        return number(library().session_match_prefix, self._handle, len(ids), address(ids))
-
-    def admit(self, tokens: TokenIds, total_tokens: int) -> int:
-        """Does the same and reserves blocks for a length of total_tokens, or raises OutOfBlocks and
-        does neither.
+    def admit(self, tokens: TokenIds, total_tokens: int = 0) -> int:
+        """Takes over the cached blocks of a text, and reserves blocks for a length of total_tokens
+        (0: none); or raises OutOfBlocksError and does neither. Returns how many tokens were cached.
+        Leave out the last token if its output is needed.
         """
         ids, total = token_ids(tokens), unsigned(total_tokens, 64, "total_tokens")
         return number(library().session_admit, self._handle, len(ids), address(ids), total)

@@ -257,8 +257,8 @@ class Player:
     def salt(self, step: dict[str, Any]) -> list[bytes]:
         return [step["salt"].encode()] if "salt" in step else []
 
-    def do_match(self, step: dict[str, Any]) -> None:
-        expect("matched", self.session(step).match_prefix(ids(step["tokens"])), step.get("matched"))
+    def do_admit(self, step: dict[str, Any]) -> None:
+        expect("matched", self.session(step).admit(ids(step["tokens"])), step.get("matched"))
 
     def do_reserve(self, step: dict[str, Any]) -> None:
         self.session(step).reserve(step["tokens"])

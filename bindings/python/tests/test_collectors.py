@@ -167,8 +167,8 @@ def used_by_another_thread() -> Iterator[list[Any]]:
     leave(cache)
     session = cache.open_session()
     ids, matched = (ctypes.c_int32 * len(TEXT))(*TEXT), ctypes.c_uint64()
-    arguments = (session.handle, len(TEXT), ids, ctypes.byref(matched))
-    thread = threading.Thread(target=pagedkv.library().session_match_prefix, args=arguments)
+    arguments = (session.handle, len(TEXT), ids, 0, ctypes.byref(matched))
+    thread = threading.Thread(target=pagedkv.library().session_admit, args=arguments)
     thread.start()
     things = [cache, session]
     del cache, session
@@ -466,7 +466,7 @@ store = SlowStore()
 cache = test_store.with_store(store, wait_ms=test_store.LONG)
 test_store.leave(cache)
 session = cache.open_session()
-threading.Thread(target=session.match_prefix, args=(test_store.TEXT,), daemon=True).start()
+threading.Thread(target=session.admit, args=(test_store.TEXT,), daemon=True).start()
 assert store.asked.wait(60)
 """
     )

@@ -88,7 +88,7 @@ def check_blocks_come_back(store: pagedkv.StoreConfig) -> None:
         leave(cache, engine)
         engine.slots[:] = 0
         with cache.open_session() as session:
-            assert session.match_prefix(TEXT) == 32
+            assert session.admit(TEXT) == 32
             engine.step(cache, session, TEXT[32:])
             engine.check(session, TEXT)
         assert cache.stats().failed_copies == cache.stats().moving_blocks == 0

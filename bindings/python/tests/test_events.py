@@ -54,7 +54,7 @@ def ids_only(blocks: int = 64, events: int = 4096, **prefix: Any) -> pagedkv.Cac
 def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) -> int:
     """Computes a text in a session and closes it. Returns how many tokens were cached."""
     with cache.open_session(salt=salt) as session:
-        matched = session.match_prefix(text)
+        matched = session.admit(text)
         if matched < len(text):
             with cache.begin([session], [len(text) - matched]) as batch:
                 batch.commit(text[matched:])

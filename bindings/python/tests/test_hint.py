@@ -25,7 +25,7 @@ def serve(cache: pagedkv.Cache, text: int, hint: int) -> bool:
     """Computes a text of two full blocks, and returns whether they were cached."""
     tokens = [text] * 33
     with cache.open_session() as session:
-        matched = session.match_prefix(tokens)
+        matched = session.admit(tokens)
         with cache.begin([session], [len(tokens) - matched]) as batch:
             batch.commit(tokens[matched:])
         session.hint("return", duration_ms=hint)

@@ -457,10 +457,6 @@ LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "Batch.accept.kept": (in_batch(accepted), [0, 1]),
     "Batch.commit.tokens": (in_batch(committed), [1, 2, 3, 4, 5]),
     "Session.drop_blocks.indices": (in_session(dropped), [0, 1]),
-    "Session.match_prefix.tokens": (
-        text_of(lambda c, v: c.open_session().match_prefix(v)),
-        list(range(40)),
-    ),
     "Session.admit.tokens": (text_of(lambda c, v: c.open_session().admit(v, 48)), list(range(40))),
     "Session.set_tokens.tokens": (in_session(lambda s, v: s.set_tokens(0, v)), [0, 1]),
     "Cache.prefix_probe.tokens": (text_of(lambda c, v: c.prefix_probe(v)), list(range(40))),

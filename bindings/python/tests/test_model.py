@@ -111,7 +111,7 @@ class Texts(RuleBasedStateMachine):
     @rule(session=sessions, tokens=tokens_of_step)
     def match(self, session: pagedkv.Session, tokens: list[int]) -> None:
         if session not in self.forgotten and session.info().blocks == 0:
-            self.texts[session] = tokens[: session.match_prefix(tokens)]
+            self.texts[session] = tokens[: session.admit(tokens)]
 
     @rule(session=sessions)
     def suspend(self, session: pagedkv.Session) -> None:

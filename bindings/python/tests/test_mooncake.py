@@ -210,7 +210,7 @@ def test_memory_that_is_lost_costs_hits_only(master: Master) -> None:
         assert lost.failures > before.failures
         assert lost.corrupt_items == 0
         with make() as plain, plain.open_session() as computed, cache.open_session() as session:
-            assert session.match_prefix(TEXT) == 0
+            assert session.admit(TEXT) == 0
             extend(plain, computed, TEXT)
             extend(cache, session, TEXT)
         # After the master has noticed, the memory of other clients is enough.

@@ -50,7 +50,7 @@ def check_text(cache: pagedkv.Cache) -> None:
     """
     with make() as plain, plain.open_session() as computed, cache.open_session() as found:
         extend(plain, computed, TEXT)
-        assert found.match_prefix(TEXT) == WHOLE_BLOCKS
+        assert found.admit(TEXT) == WHOLE_BLOCKS
         extend(cache, found, TEXT[WHOLE_BLOCKS:])
         same(found, computed)
 
@@ -153,7 +153,7 @@ def test_problems_of_a_store_in_python_cost_hits_only(caplog: pytest.LogCaptureF
             leave(cache)
             assert cache.store_stats().failures > 0
             assert cache.store_stats().down == 1
-            assert session.match_prefix(TEXT) == 0
+            assert session.admit(TEXT) == 0
         assert store.closed == 1
     assert {(record.name, record.levelno) for record in caplog.records} == {
         ("pagedkv", logging.ERROR)

@@ -133,7 +133,7 @@ def test_sessions_of_many_threads_over_a_store_in_python() -> None:
         def work(i: int) -> None:
             with cache.open_session() as session:
                 text = [i % 3] * 16
-                session.match_prefix(text[:-1])
+                session.admit(text[:-1])
                 rows = np.full((16 - session.length, 1, 16), i % 3, np.float32)
                 try:
                     with cache.begin([session], [len(rows)]) as batch:

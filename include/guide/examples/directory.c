@@ -36,7 +36,7 @@ static uint64_t answer(pkv_cache cache, text* t) {
    * this is an example. */
   check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory, NULL));
   check(pkv_session_open(cache, NULL, &session));
-  check(pkv_session_match_prefix(session, t->length - 1, t->tokens, &matched));
+  check(pkv_session_admit(session, t->length - 1, t->tokens, 0, &matched));
   /* [request end] */
   const text* texts[] = {t};
   for (int i = 0; i < 16; i++) {

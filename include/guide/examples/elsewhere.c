@@ -68,7 +68,7 @@ static float serve(device* d, pkv_cache cache, size_t n, const int32_t* tokens) 
   pkv_session session;
   uint64_t matched;
   check(pkv_session_open(cache, NULL, &session));
-  check(pkv_session_match_prefix(session, n - 1, tokens, &matched)); /* the last output is needed */
+  check(pkv_session_admit(session, n - 1, tokens, 0, &matched)); /* the last output is needed */
   const uint32_t rest = (uint32_t)(n - matched);
   pkv_batch batch;
   check(pkv_batch_begin(cache, 1, &session, &rest, &batch));

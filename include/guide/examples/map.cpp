@@ -74,7 +74,7 @@ static uint64_t compute(pkv_cache cache, const char* letters) {
   pkv_session session;
   uint64_t matched;
   check(pkv_session_open(cache, nullptr, &session));
-  check(pkv_session_match_prefix(session, t.length - 1, t.tokens, &matched));
+  check(pkv_session_admit(session, t.length - 1, t.tokens, 0, &matched));
   const text* texts[] = {&t};
   float p[1][LETTERS];
   check(toy_forward(cache, 1, &session, texts, p));

@@ -9,7 +9,7 @@ enum { BLOCK = 16, BLOCKS = 8, MOST = 128 };
  * left out, because its output is needed. */
 static uint64_t get_computed_blocks(pkv_session session, size_t n, const int32_t* prompt) {
   uint64_t matched;
-  check(pkv_session_match_prefix(session, n - 1, prompt, &matched));
+  check(pkv_session_admit(session, n - 1, prompt, 0, &matched));
   matched -= matched % BLOCK; /* only whole blocks, as in vLLM: then no block must be copied */
   check(pkv_session_trim(session, matched));
   return matched;

@@ -19,8 +19,8 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
   add(&t, SYSTEM);
   add(&t, question);
   uint64_t matched;
-  check(pkv_session_match_prefix(session, t.length - 1, t.tokens,
-                                 &matched)); /* not the last one, whose output is needed */
+  check(pkv_session_admit(session, t.length - 1, t.tokens, 0,
+                          &matched)); /* not the last one, whose output is needed */
   printf("%s asks: %3zu tokens, %2llu of them cached\n", tenant, t.length,
          (unsigned long long)matched);
 

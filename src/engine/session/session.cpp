@@ -286,36 +286,30 @@ pkv_session_info Session::info() const {
 
 // ---- The prefix index ---------------------------------------------------------------------------
 
-// Throws unless the session is empty and all ids of a text that it shall begin with are known.
-void Session::check_empty(prefix::Tokens text, const char* who) const {
-  check_ready(who);
+// Throws unless the session is empty and all ids of the text that it is admitted with are known.
+void Session::check_empty(prefix::Tokens text) const {
+  check_ready("admit");
   for (size_t g = 0; g < content_.groups(); g++)
     if (const size_t blocks =
             content_.table(g).blocks().size() + content_.table(g).spare_blocks().size();
         total() > 0 || blocks > 0)
       fail(PKV_INVALID_ARGUMENT,
-           "%s: the session is not empty: it has or remembers %llu tokens and holds %zu blocks",
-           who, llu(total()), blocks);
+           "admit: the session is not empty: it has or remembers %llu tokens and holds %zu blocks",
+           llu(total()), blocks);
   const size_t known = prefix::known_prefix_length(text);
   if (known < text.size())
-    fail(entry_details(PKV_INVALID_ARGUMENT, known), "%s: token %zu is PKV_NO_TOKEN", who, known);
-}
-
-uint64_t Session::match_prefix(prefix::Tokens text) {
-  check_empty(text, "match_prefix");
-  const uint64_t matched = take_prefix(text, 0, 0);
-  cache().counters().tokens += matched;
-  content_.hold().count_match(text.size(), matched);
-  return matched;
+    fail(entry_details(PKV_INVALID_ARGUMENT, known), "admit: token %zu is PKV_NO_TOKEN", known);
 }
 
 uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
-  check_empty(text, "admit");
+  check_empty(text);
   uint64_t matched = 0;
   try {
-    matched = take_prefix(text, std::max<uint64_t>(total_tokens, 1), watermark());
-    const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
-    reserve_blocks(totals, watermark(), true, "admit");
+    matched = take_prefix(text, total_tokens, watermark());
+    if (total_tokens > 0) {
+      const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
+      reserve_blocks(totals, watermark(), true, "admit");
+    }
   } catch (...) {
     put_back();
     throw;
@@ -329,7 +323,7 @@ uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
 // caller reserves blocks for `reserved` tokens then, and cannot have them, the store is not asked:
 // a request may have to wait for many steps, and try in each. The session is empty and the text has
 // no PKV_NO_TOKEN. The caller counts the tokens in the cache's statistics. Throws TOO_LARGE,
-// LIMIT_REACHED, bad_alloc; then the caller must call put_back() if it reserves.
+// LIMIT_REACHED, bad_alloc; then the caller must call put_back().
 uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark) {
   if (!content_.hold()) return 0;
   reserve_ids(text.size());

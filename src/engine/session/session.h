@@ -42,12 +42,10 @@ class Session {
   // Takes blocks for `total_tokens` in all. Throws BUSY, SUSPENDED, OUT_OF_BLOCKS, TOO_LARGE,
   // bad_alloc; then none is taken.
   void reserve(uint64_t total_tokens);
-  // Takes over the longest cached beginning of a text from the prefix index and returns how many
-  // tokens that is. The session must be empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT,
-  // LIMIT_REACHED, TOO_LARGE, bad_alloc; then the session is still empty.
-  uint64_t match_prefix(prefix::Tokens text);
-  // Does the same and reserves blocks for `total_tokens` in all, or does neither. Throws
-  // OUT_OF_BLOCKS, too.
+  // Takes over the longest cached beginning of a text from the prefix index, reserves blocks for
+  // `total_tokens` in all (0: none), and returns how many tokens it took over. The session must be
+  // empty. Throws BUSY, SUSPENDED, INVALID_ARGUMENT, LIMIT_REACHED, TOO_LARGE, OUT_OF_BLOCKS,
+  // bad_alloc; then the session is still empty.
   uint64_t admit(prefix::Tokens text, uint64_t total_tokens);
   // Drops all tokens beyond `length`, and remembered ones. Throws OUT_OF_RANGE if the session is
   // shorter or lacks something that its next token needs; then nothing has changed.
@@ -137,7 +135,7 @@ class Session {
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
                       const char* who);
   void take_back();
-  void check_empty(prefix::Tokens text, const char* who) const;
+  void check_empty(prefix::Tokens text) const;
   void put_back() noexcept;
   void reserve_ids(uint64_t total);
   void clear() noexcept;

@@ -111,7 +111,7 @@ impl Kv for Paged {
     fn open(&self, tokens: &[u32]) -> Result<(Session, usize)> {
         let mut session = self.cache.open_session().map_err(Error::wrap)?;
         let matchable = &tokens[..tokens.len().saturating_sub(1)];
-        let cached = session.match_prefix(&ids(matchable)).map_err(Error::wrap)?;
+        let cached = session.admit(&ids(matchable), 0).map_err(Error::wrap)?;
         Ok((session, cached as usize))
     }
 

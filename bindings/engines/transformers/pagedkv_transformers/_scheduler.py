@@ -357,7 +357,7 @@ class Scheduler:
             for hint in request.hints:
                 session.hint(**hint._asdict())
             # Not the last token, whose output is needed.
-            request._held = request.cached_tokens = session.match_prefix(request.tokens[:-1])
+            request._held = request.cached_tokens = session.admit(request.tokens[:-1])
             self.prompt_tokens += request.prompt_length
             self.cached_tokens += request.cached_tokens
         else:

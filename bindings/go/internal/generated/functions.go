@@ -30,11 +30,11 @@ var Names = [...]string{
 	"pkv_batch_commit", "pkv_batch_accept", "pkv_batch_abort", "pkv_batch_get_slot_mapping",
 	"pkv_batch_get_block_copies", "pkv_batch_get_states", "pkv_batch_get_state_blocks",
 	"pkv_batch_get_kv_indices", "pkv_snapshot_take", "pkv_snapshot_fork", "pkv_snapshot_close",
-	"pkv_session_match_prefix", "pkv_session_admit", "pkv_prefix_get_stats", "pkv_prefix_clear",
-	"pkv_prefix_probe", "pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks",
-	"pkv_hint_text", "pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect",
-	"pkv_store_wait", "pkv_store_cancel", "pkv_store_flush", "pkv_store_get_stats",
-	"pkv_store_open_directory", "pkv_store_close",
+	"pkv_session_admit", "pkv_prefix_get_stats", "pkv_prefix_clear", "pkv_prefix_probe",
+	"pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks", "pkv_hint_text",
+	"pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect", "pkv_store_wait",
+	"pkv_store_cancel", "pkv_store_flush", "pkv_store_get_stats", "pkv_store_open_directory",
+	"pkv_store_close",
 }
 
 func StatusName(status int32) string  { return text(call(0, u(status))) }
@@ -245,83 +245,80 @@ func SnapshotFork(snapshot Snapshot, out *Session) Status {
 	return Status(call(66, u(snapshot), u(p(out))))
 }
 func SnapshotClose(snapshot Snapshot) Status { return Status(call(67, u(snapshot))) }
-func SessionMatchPrefix(session Session, n uint64, tokens *int32, matched *uint64) Status {
-	return Status(call(68, u(session), u(n), u(p(tokens)), u(p(matched))))
-}
 func SessionAdmit(
 	session Session, n uint64, tokens *int32, totalTokens uint64, matched *uint64,
 ) Status {
-	return Status(call(69, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
+	return Status(call(68, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
 }
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
-	return Status(call(70, u(cache), u(salt), u(saltSize), u(p(out))))
+	return Status(call(69, u(cache), u(salt), u(saltSize), u(p(out))))
 }
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	return Status(call(71, u(cache), u(salt), u(saltSize)))
+	return Status(call(70, u(cache), u(salt), u(saltSize)))
 }
 func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
-	return Status(call(72, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(cached))))
+	return Status(call(71, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(cached))))
 }
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
-	return Status(call(73, u(cache), u(salt), u(saltSize), u(blocks)))
+	return Status(call(72, u(cache), u(salt), u(saltSize), u(blocks)))
 }
 func PrefixReadEvents(
 	cache Cache, next *uint64, n uint64, events *PrefixEvent, count *uint64, lost *uint64,
 ) Status {
-	return Status(call(74, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
+	return Status(call(73, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
 }
 func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
-	return Status(call(75, u(salt), u(saltSize), u(blockSize), u(n), u(p(tokens)),
+	return Status(call(74, u(salt), u(saltSize), u(blockSize), u(n), u(p(tokens)),
 		u(p(hashes))))
 }
 func HintText(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, hint *Hint,
 	result *HintResult,
 ) Status {
-	return Status(call(76, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(hint)),
+	return Status(call(75, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(hint)),
 		u(p(result))))
 }
 func HintSession(session Session, hint *Hint, result *HintResult) Status {
-	return Status(call(77, u(session), u(p(hint)), u(p(result))))
+	return Status(call(76, u(session), u(p(hint)), u(p(result))))
 }
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
-	return Status(call(78, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
+	return Status(call(77, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
 }
 func FileLoad(
 	cache Cache, config *FileConfig, from *Stream, capacity uint64, sessions *Session,
 	labels *uint64, count *uint64,
 ) Status {
-	return Status(call(79, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
+	return Status(call(78, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
 		u(p(labels)), u(p(count))))
 }
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
-	return Status(call(80, u(p(config)), u(p(from)), u(p(out))))
+	return Status(call(79, u(p(config)), u(p(from)), u(p(out))))
 }
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
 	cached *uint64, pending *uint64,
 ) Status {
-	return Status(call(81, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
+	return Status(call(80, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
 		u(p(cached)), u(p(pending))))
 }
 func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
-	return Status(call(82, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
+	return Status(call(81, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
 }
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
-	return Status(call(83, u(cache), u(timeoutMs), u(p(queued))))
+	return Status(call(82, u(cache), u(timeoutMs), u(p(queued))))
 }
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	return Status(call(84, u(cache), u(p(out))))
+	return Status(call(83, u(cache), u(p(out))))
 }
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
-	return Status(call(85, u(p(config)), u(p(out))))
+	return Status(call(84, u(p(config)), u(p(out))))
 }
-func StoreClose(store *Store) Status { return Status(call(86, u(p(store)))) }
+func StoreClose(store *Store) Status { return Status(call(85, u(p(store)))) }

@@ -764,7 +764,6 @@ class Functions:
         self.snapshot_take = call("snapshot_take", _p, _p)
         self.snapshot_fork = call("snapshot_fork", _p, _p)
         self.snapshot_close = call("snapshot_close", _p)
-        self.session_match_prefix = call("session_match_prefix", _p, _size, _p, _p)
         self.session_admit = call("session_admit", _p, _size, _p, _u64, _p)
         self.prefix_get_stats = call("prefix_get_stats", _p, _p, _size, _p)
         self.prefix_clear = call("prefix_clear", _p, _p, _size)

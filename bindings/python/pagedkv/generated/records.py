@@ -172,7 +172,7 @@ class PrefixStats:
     """Statistics of the index, for one salt or all."""
 
     matches: int
-    """Calls of pkv_session_match_prefix, and resumes."""
+    """Admitted sessions, and resumes."""
     asked_tokens: int
     """Tokens looked for."""
     matched_tokens: int

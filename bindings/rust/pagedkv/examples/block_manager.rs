@@ -8,8 +8,8 @@ const BLOCKS: u64 = 8;
 // [requests]
 /// `match_and_add_prefix`: returns how many tokens of the prompt are cached. The last one is left
 /// out, because its output is needed.
-fn match_prefix(session: &mut Session, prompt: &[i32]) -> Result<u64> {
-    session.match_prefix(&prompt[..prompt.len() - 1])
+fn admit(session: &mut Session, prompt: &[i32]) -> Result<u64> {
+    session.admit(&prompt[..prompt.len() - 1], 0)
 }
 
 /// `allocate_blocks`, `append_token` and `complete_and_register_pending`: a step with new tokens.
@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let prompt: Vec<i32> = (0..50).collect();
 
     let mut first = cache.open_session()?;
-    assert_eq!(match_prefix(&mut first, &prompt)?, 0);
+    assert_eq!(admit(&mut first, &prompt)?, 0);
     step(&cache, &mut first, &prompt)?;
     for token in 50..64 {
         step(&cache, &mut first, &[token])?; // the last one fills the fourth block
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     println!("first: blocks {:?}", first.block_table(0)?);
 
     let mut second = cache.open_session()?;
-    let matched = match_prefix(&mut second, &prompt)?;
+    let matched = admit(&mut second, &prompt)?;
     step(&cache, &mut second, &prompt[matched as usize..])?;
     println!("second: {matched} of 50 tokens cached, blocks {:?}", second.block_table(0)?);
     assert_eq!(second.block_table(0)?, [0, 1, 2, 4]); // block 4 is a copy of 3

@@ -60,7 +60,7 @@ pub struct PrefixEvents {
 
 /// The prefix index of a cache. Blocks of ended sessions stay cached until their memory is needed.
 /// A new session with the same first tokens reuses them
-/// ([`Session::match_prefix`](crate::Session::match_prefix)).
+/// ([`Session::admit`](crate::Session::admit)).
 ///
 /// All functions return `UNSUPPORTED` if the cache was created without
 /// [`CacheConfig::prefix`](crate::CacheConfig::prefix).
@@ -79,7 +79,7 @@ pub struct PrefixEvents {
 ///
 /// assert_eq!(cache.prefix().probe(Salt::None, &text)?, 32); // whole blocks
 /// assert_eq!(cache.hint(Salt::None, &text, Hint::new(HintAction::PIN))?.tokens, 32);
-/// assert_eq!(cache.open_session()?.match_prefix(&text)?, 32);
+/// assert_eq!(cache.open_session()?.admit(&text, 0)?, 32);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]

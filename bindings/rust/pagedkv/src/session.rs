@@ -196,18 +196,10 @@ impl Session {
         Ok(Resumed { length, total })
     }
 
-    /// Gives an empty session the longest cached prefix of a text, and returns its number of
-    /// tokens. Leave out the last token if you need its output.
-    pub fn match_prefix(&mut self, tokens: &[i32]) -> Result<u64> {
-        let mut matched = 0;
-        call(|| unsafe {
-            sys::pkv_session_match_prefix(self.handle, tokens.len(), tokens.as_ptr(), &mut matched)
-        })?;
-        Ok(matched)
-    }
-
-    /// Does the same and reserves blocks for `total_tokens` in all, or fails with
-    /// [`Status::OUT_OF_BLOCKS`](crate::Status::OUT_OF_BLOCKS) and does neither.
+    /// Gives an empty session the longest cached prefix of a text, and reserves blocks for
+    /// `total_tokens` in all (0: none); or fails with
+    /// [`Status::OUT_OF_BLOCKS`](crate::Status::OUT_OF_BLOCKS) and does neither. Returns the number
+    /// of cached tokens. Leave out the last token if you need its output.
     pub fn admit(&mut self, tokens: &[i32], total_tokens: u64) -> Result<u64> {
         let mut matched = 0;
         call(|| unsafe {

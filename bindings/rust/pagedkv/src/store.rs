@@ -36,7 +36,7 @@ use std::time::Duration;
 /// let second = Cache::new(&config)?;
 /// second.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH))?;
 /// assert_eq!(second.wait_for_store(Salt::None, &text, Duration::from_secs(10))?, 32);
-/// assert_eq!(second.open_session()?.match_prefix(&text)?, 32);
+/// assert_eq!(second.open_session()?.admit(&text, 0)?, 32);
 /// # drop(second);
 /// # std::fs::remove_dir_all(directory).unwrap();
 /// # Ok::<(), pagedkv::Error>(())
@@ -94,7 +94,7 @@ impl StoreConfig {
         /// For a directory: the limit of the total size; the least recently used files are deleted.
         /// Default: no limit.
         max_bytes(bytes: u64) = bytes;
-        /// How long [`Session::match_prefix`](crate::Session::match_prefix) and
+        /// How long [`Session::admit`](crate::Session::admit) and
         /// [`Session::resume`](crate::Session::resume) wait for blocks from the store. Default:
         /// they do not wait.
         wait(time: Duration) = time;

@@ -115,7 +115,7 @@ fn a_store_brings_blocks_back() {
     cache.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
     assert_eq!(cache.wait_for_store(Salt::None, &text, LONG).unwrap(), 32);
     let mut session = cache.open_session().unwrap();
-    assert_eq!(session.match_prefix(&text).unwrap(), 32);
+    assert_eq!(session.admit(&text, 0).unwrap(), 32);
     engine.check(&session, 3);
     let stats = cache.stats().unwrap();
     assert_eq!((stats.moving_blocks, stats.failed_copies), (0, 0));

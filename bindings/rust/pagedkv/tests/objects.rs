@@ -589,7 +589,7 @@ fn stores_outlive_their_cache() {
     drop(filled(&first, &text));
     assert_eq!(first.flush_store(Duration::from_secs(10)).unwrap(), 0);
     assert_eq!(first.store_stats().unwrap().written_items, 2);
-    assert_eq!(with(store).open_session().unwrap().match_prefix(&text).unwrap(), 32);
+    assert_eq!(with(store).open_session().unwrap().admit(&text, 0).unwrap(), 32);
     let other = with(StoreConfig::directory(&directory).fingerprint(*b"another"));
     other.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
     other.cancel_prefetch(Salt::None, &text).unwrap();

@@ -142,7 +142,7 @@ impl Kv for Elsewhere {
 
     fn open(&self, tokens: &[u32]) -> Result<(Session, usize)> {
         let mut session = self.cache.open_session().map_err(Error::wrap)?;
-        let matched = session.match_prefix(&ids(&tokens[..tokens.len() - 1]));
+        let matched = session.admit(&ids(&tokens[..tokens.len() - 1]), 0);
         Ok((session, matched.map_err(Error::wrap)? as usize))
     }
 

@@ -767,7 +767,7 @@ c_struct! {
         struct_size: u32,
         /// 0.
         reserved: u32,
-        /// Calls of pkv_session_match_prefix, and resumes.
+        /// Admitted sessions, and resumes.
         matches: u64,
         /// Tokens looked for.
         asked_tokens: u64,
@@ -1085,8 +1085,6 @@ macro_rules! for_each_function {
             fn pkv_snapshot_take(session: pkv_session, out: *mut pkv_snapshot) -> pkv_status;
             fn pkv_snapshot_fork(snapshot: pkv_snapshot, out: *mut pkv_session) -> pkv_status;
             fn pkv_snapshot_close(snapshot: pkv_snapshot) -> pkv_status;
-            fn pkv_session_match_prefix(session: pkv_session, n: usize, tokens: *const i32, matched:
-                *mut u64) -> pkv_status;
             fn pkv_session_admit(session: pkv_session, n: usize, tokens: *const i32, total_tokens:
                 u64, matched: *mut u64) -> pkv_status;
             fn pkv_prefix_get_stats(cache: pkv_cache, salt: *const c_void, salt_size: usize, out:

@@ -177,8 +177,8 @@ impl Player {
                     expected,
                 )
             }
-            "match" => {
-                let matched = self.session(step).match_prefix(&rows::tokens(&step["tokens"]))?;
+            "admit" => {
+                let matched = self.session(step).admit(&rows::tokens(&step["tokens"]), 0)?;
                 same("matched", matched, number(&step["matched"]))
             }
             "reserve" => Ok(self.session(step).reserve(number(&step["tokens"]))?),
