@@ -27,7 +27,8 @@ def start(threads, library):
 
 def version(library):
     start(1, library)
-    return _lib.version_string().decode()
+    found = _lib.version()
+    return f"{found // 1000000}.{found // 1000 % 1000}.{found % 1000}"
 
 
 def _call(function, *args):

@@ -25,17 +25,7 @@ func Version() (string, error) {
 	if err := library.Load(""); err != nil {
 		return "", err
 	}
-	return raw.VersionString(), nil
-}
-
-// ISASupported returns whether the library has kernels for this instruction set and this CPU can
-// run them.
-func ISASupported(isa ISA) (bool, error) {
-	var supported uint32
-	err := call("isa supported", nil, func() raw.Status {
-		return raw.ISASupported(int32(isa), &supported)
-	})
-	return supported != 0, err
+	return library.Version(), nil
 }
 
 // String returns the name of the instruction set, for example "avx512".

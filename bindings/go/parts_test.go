@@ -220,9 +220,6 @@ func TestFiguresOfACache(t *testing.T) {
 		!strings.Contains(metrics, "blocks") {
 		t.Errorf("%q", metrics)
 	}
-	if supported, err := pagedkv.ISASupported(pagedkv.ISAScalar); err != nil || !supported {
-		t.Errorf("scalar: %v, %v", supported, err)
-	}
 	config.Groups[0].LayerIndices = config.Groups[0].LayerIndices[:1]
 	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrInvalidArgument, "2 layers", "names 1")
 	config.Groups[0].LayerIndices = []uint32{0, 1}

@@ -86,18 +86,6 @@ func (s *Session) Length() (int, error) {
 	return int(tokens), err
 }
 
-// LayerLength returns how many tokens have K and V in a layer: more than Length while a step is in
-// progress and has written the layer.
-func (s *Session) LayerLength(layer int) (int, error) {
-	n := numbers{op: "layer length"}
-	number := n.u32("layer", layer)
-	var tokens uint64
-	err := n.call(s, func() raw.Status {
-		return raw.SessionGetLayerLength(s.handle, number, &tokens)
-	})
-	return int(tokens), err
-}
-
 // Tokens copies the ids of positions from begin on into tokens: committed ones, and those that
 // Suspend remembered.
 func (s *Session) Tokens(begin int, tokens []int32) error {

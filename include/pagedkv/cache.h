@@ -465,17 +465,6 @@ PKV_API pkv_status pkv_cache_format_metrics(pkv_cache cache, size_t capacity, ch
 PKV_API pkv_status pkv_cache_validate(pkv_cache cache);
 
 /**
- * Returns whether this build has kernels for an instruction set, and the CPU and the system can run
- * them. Changes nothing, also not the process's permission to use AMX.
- *
- * @param      isa  The instruction set. AUTO is always supported.
- * @param[out] out  1 if so, else 0.
- *
- * Statuses: INVALID_ARGUMENT. Since 1.0.
- */
-PKV_API pkv_status pkv_isa_supported(pkv_isa isa, uint32_t* out);
-
-/**
  * Returns the name of an instruction set, such as "avx512".
  *
  * @param isa  The instruction set; for an unknown value the name is "unknown".

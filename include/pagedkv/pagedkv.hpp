@@ -503,10 +503,6 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   uint64_t length() const {
     return detail::told<uint64_t>([&](auto* out) { return pkv_session_get_length(handle_, out); });
   }
-  uint64_t layer_length(uint32_t layer) const {
-    return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_session_get_layer_length(handle_, layer, out); });
-  }
   pkv_session_info info() const {
     return detail::filled<pkv_session_info>(
         [&](auto* out) { return pkv_session_get_info(handle_, out); });
@@ -1186,11 +1182,6 @@ inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block
   check(pkv_prefix_hash_blocks(salt.empty() ? nullptr : salt.data(), salt.size(), block_size,
                                ids.size(), ids.data(), hashes.data()));
   return hashes;
-}
-
-/** Returns whether this build and this CPU have an instruction set. */
-inline bool isa_supported(pkv_isa isa) {
-  return detail::told<uint32_t>([&](auto* out) { return pkv_isa_supported(isa, out); }) != 0;
 }
 
 }  // namespace pagedkv

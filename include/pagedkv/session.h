@@ -82,19 +82,6 @@ PKV_API pkv_status pkv_session_close(pkv_session session);
 PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens);
 
 /**
- * Returns how many tokens have K and V in a layer. While a step is in progress, this includes its
- * new tokens once the layer is written.
- *
- * @param      session  The session.
- * @param      layer    The layer of the model.
- * @param[out] tokens   The number of tokens.
- *
- * Statuses: OUT_OF_RANGE. Since 1.0.
- */
-PKV_API pkv_status pkv_session_get_layer_length(pkv_session session, uint32_t layer,
-                                                uint64_t* tokens);
-
-/**
  * A token whose id the library does not know. Every other id is allowed, also negative ones.
  * Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
  * input.

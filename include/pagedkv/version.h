@@ -20,12 +20,6 @@ extern "C" {
  */
 PKV_API uint32_t pkv_version(void);
 
-/**
- * Returns the version of the loaded library, such as "1.0.0". Static storage. Any thread.
- * Since 1.0.
- */
-PKV_API const char* pkv_version_string(void);
-
 #ifdef __cplusplus
 }
 #endif

@@ -139,12 +139,4 @@ pkv_status pkv_cache_get_kv_view(pkv_cache handle, uint32_t layer, pkv_kv_view* 
   });
 }
 
-pkv_status pkv_isa_supported(pkv_isa isa, uint32_t* out) {
-  return guarded([&] {
-    check_pointer(out, "out");
-    check_enum(isa, "isa");
-    *out = kernels::isa_supported(isa) ? 1 : 0;
-  });
-}
-
 const char* pkv_isa_name(pkv_isa isa) { return kernels::isa_name(isa); }

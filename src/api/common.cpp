@@ -5,10 +5,6 @@
 
 #include "api/boundary.h"
 
-#define PKV_STRING(x) #x
-#define PKV_VERSION_TEXT(major, minor, patch) \
-  PKV_STRING(major) "." PKV_STRING(minor) "." PKV_STRING(patch)
-
 namespace pkv::api {
 
 namespace {
@@ -64,8 +60,4 @@ const char* pkv_status_name(pkv_status status) {
 
 uint32_t pkv_version(void) {
   return PKV_VERSION_MAJOR * 1000000 + PKV_VERSION_MINOR * 1000 + PKV_VERSION_PATCH;
-}
-
-const char* pkv_version_string(void) {
-  return PKV_VERSION_TEXT(PKV_VERSION_MAJOR, PKV_VERSION_MINOR, PKV_VERSION_PATCH);
 }

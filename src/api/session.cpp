@@ -51,14 +51,6 @@ pkv_status pkv_session_get_length(pkv_session handle, uint64_t* tokens) {
   });
 }
 
-pkv_status pkv_session_get_layer_length(pkv_session handle, uint32_t layer, uint64_t* tokens) {
-  return guarded([&] {
-    const SessionLease session(handle, Access::get);
-    check_pointer(tokens, "tokens");
-    *tokens = session->layer_length(layer);
-  });
-}
-
 pkv_status pkv_session_get_tokens(pkv_session handle, uint64_t first, size_t n, int32_t* tokens) {
   return guarded([&] {
     const SessionLease session(handle, Access::get);

@@ -110,7 +110,6 @@ inline void beyond(Stage& stage, Source& draw) {
       {PKV_OUT_OF_RANGE, [&] { return pkv_session_get_tokens(session, end, 1, &token); }},
       {PKV_OUT_OF_RANGE,
        [&] { return pkv_session_get_tokens(session, end + 1 > more ? end + 1 : more, 0, &token); }},
-      {PKV_OUT_OF_RANGE, [&] { return pkv_session_get_layer_length(session, layer, &number); }},
       {PKV_OUT_OF_RANGE,
        [&] { return pkv_session_get_block_table(session, group, 0, nullptr, &count); }},
       {PKV_OUT_OF_RANGE, [&] { return pkv_session_read(session, layer, 0, 1, &tensor, nullptr); }},

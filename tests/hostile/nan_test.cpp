@@ -23,9 +23,7 @@ struct Model {
 std::vector<Model> models() {
   std::vector<Model> result;
   for (const pkv_isa isa : pkv::test::instruction_sets) {
-    uint32_t supported = 0;
-    OK(pkv_isa_supported(isa, &supported));
-    if (!supported) continue;
+    if (!pkv::test::isa_supported(isa)) continue;
     for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16})
       for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN})
         result.push_back({dtype, layout, isa});

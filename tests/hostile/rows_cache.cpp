@@ -406,15 +406,12 @@ std::vector<Case> opaque_cases() {
 std::vector<Function> plain_rows() {
   return {
       quiet("pkv_version", caller(silent<pkv_version>), {}),
-      quiet("pkv_version_string", caller(silent<pkv_version_string>), {}),
       quiet("pkv_last_error", caller(silent<pkv_last_error>), {}),
       quiet("pkv_last_error_details", caller(silent<pkv_last_error_details>), {}),
       quiet("pkv_status_name", caller(silent<pkv_status_name, pkv_status>),
             {any_of({-1, 99, 115, INT32_MAX})}),
       quiet("pkv_isa_name", caller(silent<pkv_isa_name, pkv_isa>),
             {any_of({-1, unknown_isa, INT32_MAX})}),
-      {ROW(pkv_isa_supported),
-       {enumeration(PKV_ISA_SCALAR, {-1, unknown_isa, INT32_MAX, INT32_MIN}), out<uint32_t>()}},
   };
 }
 

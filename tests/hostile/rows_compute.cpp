@@ -31,8 +31,7 @@ std::vector<Function> compute_rows() {
       {in(WITH(it.threads = 4097), invalid), in(WITH(it.threads = UINT32_MAX), invalid),
        in(WITH(it.threads = 0), fine), in(WITH(set_enum(it.isa, 99)), invalid),
        in(WITH(set_enum(it.isa, -1)), invalid),
-       in(WITH(uint32_t neon = 0; OK(pkv_isa_supported(PKV_ISA_NEON, &neon));
-               it.isa = neon != 0 ? PKV_ISA_AVX2 : PKV_ISA_NEON),
+       in(WITH(it.isa = pkv::test::isa_supported(PKV_ISA_NEON) ? PKV_ISA_AVX2 : PKV_ISA_NEON),
           unsupported),
        in(WITH(it.reserved = 1), invalid), in(WITH(it.allocator = &without_functions), invalid),
        in(WITH(it.runner = &no_run, it.threads = 0), invalid),

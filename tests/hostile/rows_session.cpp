@@ -121,7 +121,6 @@ std::vector<Function> session_rows() {
   std::vector<Function> readers = {
       {ROW(pkv_session_get_length), {session, out<uint64_t>()}},
       {ROW(pkv_session_get_info), {session, struct_out(sizeof(pkv_session_info))}},
-      {ROW(pkv_session_get_layer_length), {session, layer, out<uint64_t>()}},
       {ROW(pkv_session_get_tokens),
        {session, number(2), number(4), out<int32_t>(64)},
        range_cases(1, 20)},

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../support/enums.h"
+#include "../support/isa.h"
 #include "../support/made.h"
 #include "../support/memory.h"
 

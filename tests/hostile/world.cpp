@@ -29,24 +29,27 @@ void add_cache(std::string& state, pkv_cache cache) {
 }
 
 void add_session(std::string& state, pkv_session session) {
-  uint64_t lengths[3] = {};
-  add_bytes(state, pkv_session_get_length(session, &lengths[0]));
-  for (uint32_t layer = 0; layer < layers; layer++)
-    add_bytes(state, pkv_session_get_layer_length(session, layer, &lengths[1 + layer]));
-  add_bytes(state, lengths);
+  uint64_t length = 0;
+  add_bytes(state, pkv_session_get_length(session, &length));
+  add_bytes(state, length);
   uint32_t ids[64] = {};
   size_t count = 0;
   add_bytes(state, pkv_session_get_block_table(session, 0, 64, ids, &count));
   add_bytes(state, count);
   add_bytes(state, ids);
   int32_t tokens[64] = {};
-  add_bytes(state, pkv_session_get_tokens(session, 0, std::min<uint64_t>(lengths[0], 64), tokens));
+  add_bytes(state, pkv_session_get_tokens(session, 0, std::min<uint64_t>(length, 64), tokens));
   add_bytes(state, tokens);
-  std::vector<float> k(64 * kv_floats), v(64 * kv_floats);
-  const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
-  add_bytes(state, pkv_session_read(session, 1, 0, std::min<uint64_t>(lengths[2], 64), &kt, &vt));
-  state.append(reinterpret_cast<const char*>(k.data()), k.size() * sizeof(float));
-  state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
+  const auto add_rows = [&](uint32_t layer, uint64_t first, size_t n) {
+    std::vector<float> k(64 * kv_floats), v(64 * kv_floats);
+    const pkv_tensor kt = tensor(k.data()), vt = tensor(v.data());
+    add_bytes(state, pkv_session_read(session, layer, first, n, &kt, &vt));
+    state.append(reinterpret_cast<const char*>(k.data()), k.size() * sizeof(float));
+    state.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof(float));
+  };
+  add_rows(1, 0, std::min<uint64_t>(length, 64));
+  // The rows of the step in flight are there in the layers that it has written.
+  for (uint32_t layer = 0; layer < layers; layer++) add_rows(layer, length, 3);
 }
 
 // Makes a store that has no items and accepts all.

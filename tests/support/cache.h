@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "enums.h"
+#include "isa.h"
 #include "made.h"
 
 namespace cache_test {
@@ -268,11 +269,8 @@ inline std::vector<int64_t> slot_mapping(pkv_batch batch, uint32_t group = 0) {
 // Returns the instruction sets that this machine can run, the best one last.
 inline std::vector<pkv_isa> supported_isas() {
   std::vector<pkv_isa> isas;
-  for (const pkv_isa isa : pkv::test::instruction_sets) {
-    uint32_t supported = 0;
-    CHECK(pkv_isa_supported(isa, &supported));
-    if (supported) isas.push_back(isa);
-  }
+  for (const pkv_isa isa : pkv::test::instruction_sets)
+    if (pkv::test::isa_supported(isa)) isas.push_back(isa);
   return isas;
 }
 

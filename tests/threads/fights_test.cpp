@@ -200,7 +200,6 @@ class Fighter {
     std::array<int64_t, 256> slots;
     auto stats = made<pkv_cache_stats>();
     FIGHT(pkv_session_get_length(session, &length));
-    FIGHT(pkv_session_get_layer_length(session, 0, &length));
     FIGHT(pkv_session_get_block_table(session, 0, ids.size(), ids.data(), &count));
     FIGHT(pkv_batch_get_slot_mapping(batch, 0, slots.size(), slots.data(), &count),
           PKV_INVALID_ARGUMENT);

@@ -31,7 +31,7 @@ void get(pkv_session session, pkv_batch batch) {
   int64_t slots[16];
   size_t count = 0;
   for (const pkv_status status :
-       {pkv_session_get_info(session, &info), pkv_session_get_layer_length(session, 1, &length),
+       {pkv_session_get_info(session, &info), pkv_session_get_length(session, &length),
         pkv_session_get_block_table(session, 0, 16, ids, &count)})
     HOSTILE_CHECK(status == PKV_OK || status == PKV_BUSY, "%s", pkv_last_error());
   const pkv_status status = pkv_batch_get_slot_mapping(batch, 0, 16, slots, &count);

@@ -16,7 +16,7 @@
   X(pool_get_stats) X(pool_validate)                                                              \
   X(cache_compute_plan) X(cache_create) X(cache_destroy) X(cache_get_info) X(cache_get_stats)     \
   X(cache_get_pool_stats) X(cache_validate) X(cache_get_kv_view) X(session_open) X(session_close) \
-  X(session_get_length) X(session_get_layer_length) X(session_get_tokens) X(session_set_tokens)   \
+  X(session_get_length) X(session_get_tokens) X(session_set_tokens)                               \
   X(session_reserve) X(session_trim) X(session_fork) X(session_get_trim_point)                    \
   X(session_read_state) X(session_drop_blocks) X(session_suspend) X(session_resume)               \
   X(session_set_priority) X(session_get_info)                                                     \

@@ -83,13 +83,7 @@ __version__ = VERSION
 
 def library_version() -> str:
     """The version of the opened library."""
-    return library().version_string().decode()
-
-
-def isa_supported(isa: Isa | str) -> bool:
-    """Whether the library has kernels for the instruction set and this CPU can run them."""
-    kind = enum_number(isa, Isa, "isa")
-    return bool(number(library().isa_supported, kind, kind=ctypes.c_uint32))
+    return library().version_text()
 
 
 __all__ = [
@@ -104,7 +98,7 @@ __all__ = [
     "PrefixEventKind", "PrefixEvents", "PrefixStats", "PrefixUse", "RedisStore", "Resumed",
     "Retention", "Rotation", "Rows", "Session", "SessionInfo", "SessionStates", "Snapshot",
     "StateBlocks", "Status", "Storage", "Store", "StoreConfig", "StoreStats", "SystemCallError",
-    "TokenIds", "TreeMask", "attention_merge", "file_info", "isa_supported", "kv_attend", "kv_read",
+    "TokenIds", "TreeMask", "attention_merge", "file_info", "kv_attend", "kv_read",
     "kv_read_slots", "kv_write", "kv_write_slots", "library", "library_version", "load",
     "prefix_hash_blocks", "save",
 ]  # fmt: skip

@@ -38,7 +38,10 @@ class Library(Functions):
         self.path = path
 
     def __repr__(self) -> str:
-        return f"<libpagedkv {self.version_string().decode()}: {self.path}>"
+        return f"<libpagedkv {self.version_text()}: {self.path}>"
+
+    def version_text(self) -> str:
+        return _text(self.version())
 
     def check(self, status: int) -> None:
         if status:
@@ -100,6 +103,10 @@ def _open_first() -> tuple[str, ctypes.CDLL]:
     )
 
 
+def _text(version: int) -> str:
+    return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
+
+
 def _check_version(path: str, text: str) -> None:
     """A later minor version has all that this one has."""
     found, needed = ([int(part) for part in version.split(".")[:2]] for version in (text, VERSION))
@@ -128,8 +135,8 @@ def opened() -> Library:
     its error sentence, and for code that runs during garbage collection."""
     path, file = _open_first()
     try:
-        file.pkv_version_string.restype = ctypes.c_char_p
-        _check_version(path, file.pkv_version_string().decode())
+        file.pkv_version.restype = ctypes.c_uint32
+        _check_version(path, _text(file.pkv_version()))
         return Library(path, file)
     except AttributeError as error:
         raise LibraryNotFoundError(

@@ -59,13 +59,6 @@ class Session(CacheMember):
         """Committed tokens; 0 while the session is suspended."""
         return number(library().session_get_length, self._handle)
 
-    def layer_length(self, layer: int) -> int:
-        """The number of tokens whose K and V this layer holds. It exceeds the length while a step
-        is in flight and has written the layer.
-        """
-        index = unsigned(layer, 32, "layer")
-        return number(library().session_get_layer_length, self._handle, index)
-
     def tokens(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.int32]:
         """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where the ids
         are unknown.
@@ -181,11 +174,11 @@ class Session(CacheMember):
         k: Rows | None = None,
         v: Rows | None = None,
     ) -> tuple[Any, Any]:
-        """K and V of positions [first, first + n) of one layer as dense rows, by default to the
-        end: into the arrays given, or new ones of float32."""
+        """K and V of positions [first, first + n) of one layer as dense rows, by default up to the
+        length of the session: into the arrays given, or new ones of float32."""
         index, begin = unsigned(layer, 32, "layer"), unsigned(first, 64, "first")
         shape = self.cache.rows_shape(index)
-        rows = max(0, self.layer_length(index) - begin) if n is None else unsigned(n, 40, "n")
+        rows = max(0, self.length - begin) if n is None else unsigned(n, 40, "n")
         into, tensors = list[Any](), list[Any]()
         for given, dim, what in ((k, shape.key_dim, "k"), (v, shape.value_dim, "v")):
             room = (rows, shape.kv_heads, dim)

@@ -39,7 +39,7 @@ def numbers(*shape: int) -> Any:
 
 def stored(batch: pagedkv.Batch, k: Any, v: Any) -> tuple[Any, Any]:
     batch.write(0, k, v)
-    return batch.sessions[0].read(0)
+    return batch.sessions[0].read(0, n=ROWS)
 
 
 K, V = numbers(ROWS, KV_HEADS, DIM), numbers(ROWS, KV_HEADS, DIM)[::-1].copy()

@@ -281,7 +281,6 @@ def test_enums_are_given_by_name() -> None:
     assert config.huge_pages is pagedkv.HugePages.OFF
     with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of paged, none"):
         pagedkv.CacheConfig(storage="paper")
-    assert pagedkv.isa_supported("scalar")
     with pagedkv.Compute(1, "scalar") as compute:
         assert compute.info().isa is pagedkv.Isa.SCALAR
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Functions take their types from the headers: a wrong one does not compile. */
-static __typeof__(pkv_version_string)* version_string;
+static __typeof__(pkv_version)* library_version;
 static __typeof__(pkv_cache_create)* cache_create;
 static __typeof__(pkv_cache_destroy)* cache_destroy;
 
@@ -27,7 +27,7 @@ int main(void) {
     fprintf(stderr, "%s\n", dlerror());
     return EXIT_FAILURE;
   }
-  find(library, "pkv_version_string", &version_string);
+  find(library, "pkv_version", &library_version);
   find(library, "pkv_cache_create", &cache_create);
   find(library, "pkv_cache_destroy", &cache_destroy);
 
@@ -36,6 +36,8 @@ int main(void) {
   const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 16};
   pkv_cache cache;
   if (cache_create(&config, &cache) != PKV_OK) return EXIT_FAILURE;
-  printf("pagedkv %s made a cache\n", version_string());
+  const uint32_t version = library_version();
+  printf("pagedkv %u.%u.%u made a cache\n", version / 1000000, version / 1000 % 1000,
+         version % 1000);
   return cache_destroy(cache) == PKV_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

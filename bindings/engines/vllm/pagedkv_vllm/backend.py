@@ -176,9 +176,7 @@ class PagedKVImpl(AttentionImpl[PagedKVMetadata]):
                 f"kv_cache_dtype is {kv_cache_dtype}; pagedkv stores auto, {', '.join(STORED)}"
             )
         found = library()
-        logger.info_once(
-            "attention by pagedkv %s, from %s", found.version_string().decode(), found.path
-        )
+        logger.info_once("attention by pagedkv %s, from %s", found.version_text(), found.path)
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_kv_heads or num_heads
         self.kv_cache_dtype = kv_cache_dtype

@@ -13,12 +13,11 @@ type (
 // Names of the functions, whose numbers are those of call.
 var Names = [...]string{
 	"pkv_status_name", "pkv_last_error", "pkv_last_error_details", "pkv_version",
-	"pkv_version_string", "pkv_cache_compute_plan", "pkv_cache_create", "pkv_cache_destroy",
-	"pkv_cache_get_info", "pkv_cache_get_stats", "pkv_cache_get_pool_stats",
-	"pkv_cache_format_metrics", "pkv_cache_validate", "pkv_isa_supported", "pkv_isa_name",
-	"pkv_pool_create", "pkv_pool_destroy", "pkv_pool_alloc", "pkv_pool_retain", "pkv_pool_release",
-	"pkv_pool_get_stats", "pkv_pool_validate", "pkv_session_open", "pkv_session_close",
-	"pkv_session_get_length", "pkv_session_get_layer_length", "pkv_session_get_tokens",
+	"pkv_cache_compute_plan", "pkv_cache_create", "pkv_cache_destroy", "pkv_cache_get_info",
+	"pkv_cache_get_stats", "pkv_cache_get_pool_stats", "pkv_cache_format_metrics",
+	"pkv_cache_validate", "pkv_isa_name", "pkv_pool_create", "pkv_pool_destroy", "pkv_pool_alloc",
+	"pkv_pool_retain", "pkv_pool_release", "pkv_pool_get_stats", "pkv_pool_validate",
+	"pkv_session_open", "pkv_session_close", "pkv_session_get_length", "pkv_session_get_tokens",
 	"pkv_session_set_tokens", "pkv_session_reserve", "pkv_session_trim",
 	"pkv_session_get_trim_point", "pkv_session_drop_blocks", "pkv_session_fork",
 	"pkv_session_suspend", "pkv_session_resume", "pkv_session_set_priority", "pkv_session_get_info",
@@ -41,284 +40,279 @@ func StatusName(status int32) string  { return text(call(0, u(status))) }
 func LastError() string               { return text(call(1)) }
 func LastErrorDetails() *ErrorDetails { return (*ErrorDetails)(pointer(call(2))) }
 func Version() uint32                 { return uint32(call(3)) }
-func VersionString() string           { return text(call(4)) }
 func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status {
-	return Status(call(5, u(p(config)), u(group), u(p(out))))
+	return Status(call(4, u(p(config)), u(group), u(p(out))))
 }
 func CacheCreate(config *CacheConfig, out *Cache) Status {
-	return Status(call(6, u(p(config)), u(p(out))))
+	return Status(call(5, u(p(config)), u(p(out))))
 }
-func CacheDestroy(cache Cache) Status { return Status(call(7, u(cache))) }
+func CacheDestroy(cache Cache) Status { return Status(call(6, u(cache))) }
 func CacheGetInfo(cache Cache, out *CacheInfo) Status {
-	return Status(call(8, u(cache), u(p(out))))
+	return Status(call(7, u(cache), u(p(out))))
 }
 func CacheGetStats(cache Cache, out *CacheStats) Status {
-	return Status(call(9, u(cache), u(p(out))))
+	return Status(call(8, u(cache), u(p(out))))
 }
 func CacheGetPoolStats(cache Cache, group uint32, out *PoolStats) Status {
-	return Status(call(10, u(cache), u(group), u(p(out))))
+	return Status(call(9, u(cache), u(group), u(p(out))))
 }
 func CacheFormatMetrics(cache Cache, capacity uint64, text *byte, size *uint64) Status {
-	return Status(call(11, u(cache), u(capacity), u(p(text)), u(p(size))))
+	return Status(call(10, u(cache), u(capacity), u(p(text)), u(p(size))))
 }
-func CacheValidate(cache Cache) Status           { return Status(call(12, u(cache))) }
-func ISASupported(isa int32, out *uint32) Status { return Status(call(13, u(isa), u(p(out)))) }
-func ISAName(isa int32) string                   { return text(call(14, u(isa))) }
+func CacheValidate(cache Cache) Status { return Status(call(11, u(cache))) }
+func ISAName(isa int32) string         { return text(call(12, u(isa))) }
 func PoolCreate(config *PoolConfig, out *Pool) Status {
-	return Status(call(15, u(p(config)), u(p(out))))
+	return Status(call(13, u(p(config)), u(p(out))))
 }
-func PoolDestroy(pool Pool) Status { return Status(call(16, u(pool))) }
+func PoolDestroy(pool Pool) Status { return Status(call(14, u(pool))) }
 func PoolAlloc(pool Pool, n uint64, blocks *uint64) Status {
-	return Status(call(17, u(pool), u(n), u(p(blocks))))
+	return Status(call(15, u(pool), u(n), u(p(blocks))))
 }
 func PoolRetain(pool Pool, n uint64, blocks *uint64) Status {
-	return Status(call(18, u(pool), u(n), u(p(blocks))))
+	return Status(call(16, u(pool), u(n), u(p(blocks))))
 }
 func PoolRelease(pool Pool, n uint64, blocks *uint64) Status {
-	return Status(call(19, u(pool), u(n), u(p(blocks))))
+	return Status(call(17, u(pool), u(n), u(p(blocks))))
 }
-func PoolGetStats(pool Pool, out *PoolStats) Status { return Status(call(20, u(pool), u(p(out)))) }
-func PoolValidate(pool Pool) Status                 { return Status(call(21, u(pool))) }
+func PoolGetStats(pool Pool, out *PoolStats) Status { return Status(call(18, u(pool), u(p(out)))) }
+func PoolValidate(pool Pool) Status                 { return Status(call(19, u(pool))) }
 func SessionOpen(cache Cache, config *SessionConfig, out *Session) Status {
-	return Status(call(22, u(cache), u(p(config)), u(p(out))))
+	return Status(call(20, u(cache), u(p(config)), u(p(out))))
 }
-func SessionClose(session Session) Status { return Status(call(23, u(session))) }
+func SessionClose(session Session) Status { return Status(call(21, u(session))) }
 func SessionGetLength(session Session, tokens *uint64) Status {
-	return Status(call(24, u(session), u(p(tokens))))
-}
-func SessionGetLayerLength(session Session, layer uint32, tokens *uint64) Status {
-	return Status(call(25, u(session), u(layer), u(p(tokens))))
+	return Status(call(22, u(session), u(p(tokens))))
 }
 func SessionGetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
-	return Status(call(26, u(session), u(first), u(n), u(p(tokens))))
+	return Status(call(23, u(session), u(first), u(n), u(p(tokens))))
 }
 func SessionSetTokens(session Session, first uint64, n uint64, tokens *int32) Status {
-	return Status(call(27, u(session), u(first), u(n), u(p(tokens))))
+	return Status(call(24, u(session), u(first), u(n), u(p(tokens))))
 }
 func SessionReserve(session Session, totalTokens uint64) Status {
-	return Status(call(28, u(session), u(totalTokens)))
+	return Status(call(25, u(session), u(totalTokens)))
 }
 func SessionTrim(session Session, length uint64) Status {
-	return Status(call(29, u(session), u(length)))
+	return Status(call(26, u(session), u(length)))
 }
 func SessionGetTrimPoint(session Session, limit uint64, length *uint64) Status {
-	return Status(call(30, u(session), u(limit), u(p(length))))
+	return Status(call(27, u(session), u(limit), u(p(length))))
 }
 func SessionDropBlocks(session Session, group uint32, count uint64, indices *uint32) Status {
-	return Status(call(31, u(session), u(group), u(count), u(p(indices))))
+	return Status(call(28, u(session), u(group), u(count), u(p(indices))))
 }
 func SessionFork(session Session, out *Session) Status {
-	return Status(call(32, u(session), u(p(out))))
+	return Status(call(29, u(session), u(p(out))))
 }
-func SessionSuspend(session Session) Status { return Status(call(33, u(session))) }
+func SessionSuspend(session Session) Status { return Status(call(30, u(session))) }
 func SessionResume(session Session, length *uint64, total *uint64) Status {
-	return Status(call(34, u(session), u(p(length)), u(p(total))))
+	return Status(call(31, u(session), u(p(length)), u(p(total))))
 }
 func SessionSetPriority(session Session, priority int32) Status {
-	return Status(call(35, u(session), u(priority)))
+	return Status(call(32, u(session), u(priority)))
 }
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	return Status(call(36, u(session), u(p(out))))
+	return Status(call(33, u(session), u(p(out))))
 }
 func SessionGetBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
-	return Status(call(37, u(session), u(group), u(capacity), u(p(ids)), u(p(count))))
+	return Status(call(34, u(session), u(group), u(capacity), u(p(ids)), u(p(count))))
 }
 func SessionRead(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
-	return Status(call(38, u(session), u(layer), u(first), u(n), u(p(k)), u(p(v))))
+	return Status(call(35, u(session), u(layer), u(first), u(n), u(p(k)), u(p(v))))
 }
 func SessionReadState(
 	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
 ) Status {
-	return Status(call(39, u(session), u(layer), u(tokens), u(size), u(state)))
+	return Status(call(36, u(session), u(layer), u(tokens), u(size), u(state)))
 }
 func ComputeCreate(config *ComputeConfig, out *Compute) Status {
-	return Status(call(40, u(p(config)), u(p(out))))
+	return Status(call(37, u(p(config)), u(p(out))))
 }
-func ComputeDestroy(compute Compute) Status { return Status(call(41, u(compute))) }
+func ComputeDestroy(compute Compute) Status { return Status(call(38, u(compute))) }
 func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
-	return Status(call(42, u(compute), u(p(out))))
+	return Status(call(39, u(compute), u(p(out))))
 }
-func OpenmpRunner(out *Runner) Status { return Status(call(43, u(p(out)))) }
+func OpenmpRunner(out *Runner) Status { return Status(call(40, u(p(out)))) }
 func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
-	return Status(call(44, u(cache), u(layer), u(p(out))))
+	return Status(call(41, u(cache), u(layer), u(p(out))))
 }
-func KVViewPlan(kv *KVView, bytes *uint64) Status { return Status(call(45, u(p(kv)), u(p(bytes)))) }
+func KVViewPlan(kv *KVView, bytes *uint64) Status { return Status(call(42, u(p(kv)), u(p(bytes)))) }
 func KVWriteSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
-	return Status(call(46, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
+	return Status(call(43, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
 }
 func KVReadSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
-	return Status(call(47, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
+	return Status(call(44, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
 }
 func KVWrite(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *Tensor) Status {
-	return Status(call(48, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
+	return Status(call(45, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
 }
 func KVRead(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *Tensor) Status {
-	return Status(call(49, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
+	return Status(call(46, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
 }
 func KVAttend(
 	compute Compute, kv *KVView, sequences *KVSequences, params *AttentionParams, q *Tensor,
 	out *Tensor, outputs *AttentionOutputs,
 ) Status {
-	return Status(call(50, u(compute), u(p(kv)), u(p(sequences)), u(p(params)), u(p(q)),
+	return Status(call(47, u(compute), u(p(kv)), u(p(sequences)), u(p(params)), u(p(q)),
 		u(p(out)), u(p(outputs))))
 }
 func AttentionMerge(
 	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
-	return Status(call(51, u(compute), u(count), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
+	return Status(call(48, u(compute), u(count), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
 		u(p(merged)), u(p(mergedLSE))))
 }
 func BatchBegin(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, out *Batch,
 ) Status {
-	return Status(call(52, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(p(out))))
+	return Status(call(49, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(p(out))))
 }
 func BatchChooseVictims(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
 	victims *Session, victimCount *uint64,
 ) Status {
-	return Status(call(53, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
+	return Status(call(50, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
 		u(p(victims)), u(p(victimCount))))
 }
 func BatchSetFirstRows(batch Batch, count uint64, firstRows *uint32) Status {
-	return Status(call(54, u(batch), u(count), u(p(firstRows))))
+	return Status(call(51, u(batch), u(count), u(p(firstRows))))
 }
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
-	return Status(call(55, u(batch), u(layer), u(p(k)), u(p(v))))
+	return Status(call(52, u(batch), u(layer), u(p(k)), u(p(v))))
 }
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 	outputs *AttentionOutputs,
 ) Status {
-	return Status(call(56, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out)), u(p(outputs))))
+	return Status(call(53, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out)), u(p(outputs))))
 }
 func BatchCommit(batch Batch, n uint64, tokens *int32) Status {
-	return Status(call(57, u(batch), u(n), u(p(tokens))))
+	return Status(call(54, u(batch), u(n), u(p(tokens))))
 }
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
-	return Status(call(58, u(batch), u(i), u(count), u(p(kept))))
+	return Status(call(55, u(batch), u(i), u(count), u(p(kept))))
 }
-func BatchAbort(batch Batch) Status { return Status(call(59, u(batch))) }
+func BatchAbort(batch Batch) Status { return Status(call(56, u(batch))) }
 func BatchGetSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
-	return Status(call(60, u(batch), u(group), u(capacity), u(p(slots)), u(p(count))))
+	return Status(call(57, u(batch), u(group), u(capacity), u(p(slots)), u(p(count))))
 }
 func BatchGetBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
-	return Status(call(61, u(batch), u(group), u(capacity), u(p(from)), u(p(to)), u(p(count))))
+	return Status(call(58, u(batch), u(group), u(capacity), u(p(from)), u(p(to)), u(p(count))))
 }
 func BatchGetStates(
 	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
 	count *uint64,
 ) Status {
-	return Status(call(62, u(batch), u(layer), u(before), u(capacity), u(after), u(p(count))))
+	return Status(call(59, u(batch), u(layer), u(before), u(capacity), u(after), u(p(count))))
 }
 func BatchGetStateBlocks(
 	batch Batch, group uint32, before *uint32, indptr *uint32, capacity uint64, tokens *uint32,
 	after *uint32, count *uint64,
 ) Status {
-	return Status(call(63, u(batch), u(group), u(p(before)), u(p(indptr)), u(capacity),
+	return Status(call(60, u(batch), u(group), u(p(before)), u(p(indptr)), u(capacity),
 		u(p(tokens)), u(p(after)), u(p(count))))
 }
 func BatchGetKVIndices(
 	batch Batch, group uint32, unit int32, indptr *uint32, capacity uint64, indices *uint32,
 	count *uint64, lastBlockLength *uint32,
 ) Status {
-	return Status(call(64, u(batch), u(group), u(unit), u(p(indptr)), u(capacity),
+	return Status(call(61, u(batch), u(group), u(unit), u(p(indptr)), u(capacity),
 		u(p(indices)), u(p(count)), u(p(lastBlockLength))))
 }
 func SnapshotTake(session Session, out *Snapshot) Status {
-	return Status(call(65, u(session), u(p(out))))
+	return Status(call(62, u(session), u(p(out))))
 }
 func SnapshotFork(snapshot Snapshot, out *Session) Status {
-	return Status(call(66, u(snapshot), u(p(out))))
+	return Status(call(63, u(snapshot), u(p(out))))
 }
-func SnapshotClose(snapshot Snapshot) Status { return Status(call(67, u(snapshot))) }
+func SnapshotClose(snapshot Snapshot) Status { return Status(call(64, u(snapshot))) }
 func SessionAdmit(
 	session Session, n uint64, tokens *int32, totalTokens uint64, matched *uint64,
 ) Status {
-	return Status(call(68, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
+	return Status(call(65, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
 }
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
-	return Status(call(69, u(cache), u(salt), u(saltSize), u(p(out))))
+	return Status(call(66, u(cache), u(salt), u(saltSize), u(p(out))))
 }
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	return Status(call(70, u(cache), u(salt), u(saltSize)))
+	return Status(call(67, u(cache), u(salt), u(saltSize)))
 }
 func PrefixProbe(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
 ) Status {
-	return Status(call(71, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(cached))))
+	return Status(call(68, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(cached))))
 }
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
-	return Status(call(72, u(cache), u(salt), u(saltSize), u(blocks)))
+	return Status(call(69, u(cache), u(salt), u(saltSize), u(blocks)))
 }
 func PrefixReadEvents(
 	cache Cache, next *uint64, n uint64, events *PrefixEvent, count *uint64, lost *uint64,
 ) Status {
-	return Status(call(73, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
+	return Status(call(70, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
 }
 func PrefixHashBlocks(
 	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
 ) Status {
-	return Status(call(74, u(salt), u(saltSize), u(blockSize), u(n), u(p(tokens)),
+	return Status(call(71, u(salt), u(saltSize), u(blockSize), u(n), u(p(tokens)),
 		u(p(hashes))))
 }
 func HintText(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, hint *Hint,
 	result *HintResult,
 ) Status {
-	return Status(call(75, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(hint)),
+	return Status(call(72, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(hint)),
 		u(p(result))))
 }
 func HintSession(session Session, hint *Hint, result *HintResult) Status {
-	return Status(call(76, u(session), u(p(hint)), u(p(result))))
+	return Status(call(73, u(session), u(p(hint)), u(p(result))))
 }
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
-	return Status(call(77, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
+	return Status(call(74, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
 }
 func FileLoad(
 	cache Cache, config *FileConfig, from *Stream, capacity uint64, sessions *Session,
 	labels *uint64, count *uint64,
 ) Status {
-	return Status(call(78, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
+	return Status(call(75, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
 		u(p(labels)), u(p(count))))
 }
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
-	return Status(call(79, u(p(config)), u(p(from)), u(p(out))))
+	return Status(call(76, u(p(config)), u(p(from)), u(p(out))))
 }
 func StoreWait(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
 	cached *uint64, pending *uint64,
 ) Status {
-	return Status(call(80, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
+	return Status(call(77, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
 		u(p(cached)), u(p(pending))))
 }
 func StoreCancel(
 	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
 ) Status {
-	return Status(call(81, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
+	return Status(call(78, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
 }
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
-	return Status(call(82, u(cache), u(timeoutMs), u(p(queued))))
+	return Status(call(79, u(cache), u(timeoutMs), u(p(queued))))
 }
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	return Status(call(83, u(cache), u(p(out))))
+	return Status(call(80, u(cache), u(p(out))))
 }
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
-	return Status(call(84, u(p(config)), u(p(out))))
+	return Status(call(81, u(p(config)), u(p(out))))
 }
-func StoreClose(store *Store) Status { return Status(call(85, u(p(store)))) }
+func StoreClose(store *Store) Status { return Status(call(82, u(p(store)))) }

@@ -11,8 +11,8 @@ func TestVersionIsThatOfTheLibrary(t *testing.T) {
 	if err := Load(""); err != nil {
 		t.Fatal(err)
 	}
-	if raw.VersionString() != raw.HeaderVersion {
-		t.Errorf("made of headers %s, the library says %s", raw.HeaderVersion, raw.VersionString())
+	if Version() != raw.HeaderVersion {
+		t.Errorf("made of headers %s, the library says %s", raw.HeaderVersion, Version())
 	}
 }
 

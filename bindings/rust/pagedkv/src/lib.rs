@@ -109,17 +109,10 @@ use std::ffi::CStr;
 use std::os::raw::c_char;
 
 /// Returns the version of the loaded library, for example "1.0.0".
-pub fn version() -> Result<&'static str> {
+pub fn version() -> Result<String> {
     error::ensure_library()?;
-    Ok(static_text(unsafe { sys::pkv_version_string() }))
-}
-
-/// Returns whether this build has kernels for the instruction set and this CPU can run them.
-pub fn isa_supported(isa: Isa) -> Result<bool> {
-    error::ensure_library()?;
-    let mut supported = 0;
-    error::call(|| unsafe { sys::pkv_isa_supported(isa, &mut supported) })?;
-    Ok(supported == 1)
+    let found = unsafe { sys::pkv_version() };
+    Ok(format!("{}.{}.{}", found / 1_000_000, found / 1000 % 1000, found % 1000))
 }
 
 /// Returns the name of an instruction set, for example "avx512"; "unknown" for other values.

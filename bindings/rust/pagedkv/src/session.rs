@@ -118,14 +118,6 @@ impl Session {
         Ok(tokens)
     }
 
-    /// Returns how many tokens have K and V in a layer: more than the length while a step is in
-    /// progress and has written the layer.
-    pub fn layer_length(&self, layer: u32) -> Result<u64> {
-        let mut tokens = 0;
-        call(|| unsafe { sys::pkv_session_get_layer_length(self.handle, layer, &mut tokens) })?;
-        Ok(tokens)
-    }
-
     /// Returns the token ids at these positions: committed ones, and those that
     /// [`suspend`](Self::suspend) remembers. An unknown id is [`NO_TOKEN`](crate::NO_TOKEN).
     pub fn tokens(&self, positions: Range<u64>) -> Result<Vec<i32>> {

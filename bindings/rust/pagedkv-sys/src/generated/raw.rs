@@ -983,7 +983,6 @@ macro_rules! for_each_function {
             fn pkv_last_error() -> *const c_char;
             fn pkv_last_error_details() -> *const pkv_error_details;
             fn pkv_version() -> u32;
-            fn pkv_version_string() -> *const c_char;
             fn pkv_cache_compute_plan(config: *const pkv_cache_config, group: u32, out: *mut
                 pkv_cache_plan) -> pkv_status;
             fn pkv_cache_create(config: *const pkv_cache_config, out: *mut pkv_cache) -> pkv_status;
@@ -995,7 +994,6 @@ macro_rules! for_each_function {
             fn pkv_cache_format_metrics(cache: pkv_cache, capacity: usize, text: *mut c_char, size:
                 *mut usize) -> pkv_status;
             fn pkv_cache_validate(cache: pkv_cache) -> pkv_status;
-            fn pkv_isa_supported(isa: pkv_isa, out: *mut u32) -> pkv_status;
             fn pkv_isa_name(isa: pkv_isa) -> *const c_char;
             fn pkv_pool_create(config: *const pkv_pool_config, out: *mut pkv_pool) -> pkv_status;
             fn pkv_pool_destroy(pool: pkv_pool) -> pkv_status;
@@ -1008,8 +1006,6 @@ macro_rules! for_each_function {
                 pkv_session) -> pkv_status;
             fn pkv_session_close(session: pkv_session) -> pkv_status;
             fn pkv_session_get_length(session: pkv_session, tokens: *mut u64) -> pkv_status;
-            fn pkv_session_get_layer_length(session: pkv_session, layer: u32, tokens: *mut u64) ->
-                pkv_status;
             fn pkv_session_get_tokens(session: pkv_session, first: u64, n: usize, tokens: *mut i32)
                 -> pkv_status;
             fn pkv_session_set_tokens(session: pkv_session, first: u64, n: usize, tokens: *const
