@@ -90,12 +90,12 @@ class Index {
     hint.retention = duration_ms > 0 ? PKV_RETENTION_HIGH : PKV_RETENTION_NORMAL;
     hint.duration_ms = duration_ms;
     auto result = made<pkv_hint_result>();
-    check(pkv_hint_text(cache_, nullptr, 0, text.size(), text.data(), &hint, &result));
+    check(pkv_hint_text(cache_, TextArg(text), &hint, &result));
     if (result.outcome != PKV_HINT_ACCEPTED) std::abort();
   }
   void probe(const std::vector<int32_t>& text) const {
     uint64_t cached;
-    check(pkv_prefix_probe(cache_, nullptr, 0, text.size(), text.data(), &cached));
+    check(pkv_prefix_probe(cache_, TextArg(text), &cached));
     if (cached != text.size()) std::abort();
   }
 

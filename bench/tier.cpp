@@ -288,13 +288,12 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);
-      check(pkv_hint_text(served.cache(), nullptr, 0, ids.size(), ids.data(), &prefetch, nullptr));
+      check(pkv_hint_text(served.cache(), TextArg(ids), &prefetch, nullptr));
     }
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);
       uint64_t cached = 0;
-      check(pkv_store_wait(served.cache(), nullptr, 0, ids.size(), ids.data(), patient_ms, &cached,
-                           nullptr));
+      check(pkv_store_wait(served.cache(), TextArg(ids), patient_ms, &cached, nullptr));
       if (cached != ids.size()) state.SkipWithError("the store has lost something");
     }
     ours += seconds_since(begin);

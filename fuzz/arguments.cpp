@@ -598,12 +598,13 @@ void prefix(Source& draw) {
                n = static_cast<size_t>(draw.chance(80) ? draw.below(65) : number(draw));
   const void* const salt = draw.chance(95) ? salts : nullptr;
   const int32_t* const tokens = n <= std::size(text) || n > SIZE_MAX / 4 ? text : nullptr;
+  const pkv_text given{salt, salt_size, tokens, n};
   uint64_t amount = 0;
   switch (draw.below(6)) {
     case 0: {
       const pkv_hint hint = draw_hint(draw);
       auto result = made<pkv_hint_result>();
-      documented(pkv_hint_text(f.prefixed, salt, salt_size, n, tokens, &hint, &result));
+      documented(pkv_hint_text(f.prefixed, &given, &hint, &result));
       break;
     }
     case 1:
@@ -630,8 +631,8 @@ void prefix(Source& draw) {
     case 4: {
       const uint32_t size =
           static_cast<uint32_t>(draw.chance(70) ? 16 * draw.between(1, 16) : number(draw));
-      const pkv_status status = pkv_prefix_hash_blocks(salt, salt_size, size, n, tokens,
-                                                       reinterpret_cast<uint64_t*>(f.out.data()));
+      const pkv_status status =
+          pkv_prefix_hash_blocks(&given, size, reinterpret_cast<uint64_t*>(f.out.data()));
       documented(status, {PKV_TOO_LARGE});
       EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? n / size * sizeof(uint64_t) : 0));
       f.out.clear();

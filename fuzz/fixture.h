@@ -70,7 +70,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_close(ended));
     for (const pkv_hint_action action : {PKV_HINT_PIN, PKV_HINT_UNPIN}) {
       const auto hint = made<pkv_hint>({.action = action, .end = 32});
-      EXPECT_EQ(PKV_OK, pkv_hint_text(prefixed, nullptr, 0, std::size(text), text, &hint, nullptr));
+      EXPECT_EQ(PKV_OK, pkv_hint_text(prefixed, TextArg(text), &hint, nullptr));
     }
   }
 

@@ -122,7 +122,7 @@ func (s *stream) call(
 	op string, config *FileConfig, function func(*raw.FileConfig, *raw.Stream) raw.Status,
 ) error {
 	if length := len(s.path); length > 0 &&
-		string(s.path[:length-1]) != raw.Text(unsafe.Pointer(&s.path[0])) {
+		string(s.path[:length-1]) != raw.CString(unsafe.Pointer(&s.path[0])) {
 		return misuse(op, ErrInvalidArgument, "a zero byte in the path %q", s.path[:length-1])
 	}
 	out := sized(&raw.Stream{})

@@ -3,7 +3,6 @@ package pagedkv
 import (
 	"math"
 	"time"
-	"unsafe"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
@@ -50,10 +49,8 @@ func (p Prefix) Hint(salt string, tokens []int32, hint Hint) (HintResult, error)
 		return HintResult{}, err
 	}
 	out := sized(&raw.HintResult{})
-	err = p.salted("hint", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return raw.HintText(cache, salt, size, uint64(len(tokens)), first(tokens), given, out)
+	err = p.texted("hint", salt, tokens, func(cache raw.Cache, text *raw.Text) raw.Status {
+		return raw.HintText(cache, text, given, out)
 	})
 	return hintResultOf(out), err
 }

@@ -144,7 +144,7 @@ func guarded(hook func() uintptr) uintptr {
 
 func logHook(user uintptr, level int32, message unsafe.Pointer) uintptr {
 	return guarded(func() uintptr {
-		registered(user).(Logger)(LogLevel(level), raw.Text(message))
+		registered(user).(Logger)(LogLevel(level), raw.CString(message))
 		return 0
 	})
 }

@@ -43,18 +43,23 @@ func (p Prefix) salted(
 	return err
 }
 
-// tokens runs a call that returns a number of tokens of a text.
-func (p Prefix) tokens(
-	op, salt string, text []int32,
-	function func(raw.Cache, unsafe.Pointer, uint64, uint64, *int32, *uint64) raw.Status,
-) (int, error) {
-	var found uint64
-	err := p.salted(op, salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return function(cache, salt, size, uint64(len(text)), first(text), &found)
-	})
-	return int(found), err
+// placeText returns a text for C, which keeps what it points to.
+func placeText(salt string, tokens []int32) *raw.Text {
+	bytes := []byte(salt)
+	return &raw.Text{
+		Salt: unsafe.Pointer(first(bytes)), SaltSize: uint64(len(bytes)),
+		Tokens: first(tokens), N: uint64(len(tokens)),
+	}
+}
+
+// texted runs a call with a text.
+func (p Prefix) texted(
+	op, salt string, tokens []int32, function func(cache raw.Cache, text *raw.Text) raw.Status,
+) error {
+	text := placeText(salt, tokens)
+	err := call(op, p.cache, func() raw.Status { return function(p.cache.handle, text) })
+	runtime.KeepAlive(text)
+	return err
 }
 
 // Stats returns the statistics of one salt.
@@ -92,7 +97,11 @@ func (p Prefix) ClearAll() error {
 // Probe returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
 // and the order of eviction does not change.
 func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
-	return p.tokens("prefix probe", salt, tokens, raw.PrefixProbe)
+	var cached uint64
+	err := p.texted("prefix probe", salt, tokens, func(cache raw.Cache, text *raw.Text) raw.Status {
+		return raw.PrefixProbe(cache, text, &cached)
+	})
+	return int(cached), err
 }
 
 // NoQuota makes SetQuota remove the limit.
@@ -136,13 +145,11 @@ func HashBlocks(salt string, blockSize int, tokens []int32) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	bytes, hashes := []byte(salt), make([]uint64, len(tokens)/max(blockSize, 1))
+	text, hashes := placeText(salt, tokens), make([]uint64, len(tokens)/max(blockSize, 1))
 	err = call(op, nil, func() raw.Status {
-		return raw.PrefixHashBlocks(
-			unsafe.Pointer(first(bytes)), uint64(len(bytes)), size, uint64(len(tokens)),
-			first(tokens), first(hashes),
-		)
+		return raw.PrefixHashBlocks(text, size, first(hashes))
 	})
+	runtime.KeepAlive(text)
 	if err != nil {
 		return nil, err
 	}

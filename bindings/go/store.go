@@ -127,23 +127,17 @@ func (c *Cache) Store() Store { return Store{c} }
 // in memory now, in whole blocks.
 func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, error) {
 	var cached uint64
-	err := s.cache.Prefix().salted("store wait", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
+	err := s.cache.Prefix().texted("store wait", salt, tokens, func(
+		cache raw.Cache, text *raw.Text,
 	) raw.Status {
-		return raw.StoreWait(
-			cache, salt, size, uint64(len(tokens)), first(tokens), milliseconds(timeout), &cached, nil,
-		)
+		return raw.StoreWait(cache, text, milliseconds(timeout), &cached, nil)
 	})
 	return int(cached), err
 }
 
 // Cancel cancels the prefetches that Wait would wait for.
 func (s Store) Cancel(salt string, tokens []int32) error {
-	return s.cache.Prefix().salted("store cancel", salt, func(
-		cache raw.Cache, salt unsafe.Pointer, size uint64,
-	) raw.Status {
-		return raw.StoreCancel(cache, salt, size, uint64(len(tokens)), first(tokens))
-	})
+	return s.cache.Prefix().texted("store cancel", salt, tokens, raw.StoreCancel)
 }
 
 // Flush waits until the blocks of earlier sessions are written. It returns how many block positions

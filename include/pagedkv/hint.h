@@ -145,19 +145,15 @@ typedef struct pkv_hint_result {
 /**
  * Gives a hint about a text.
  *
- * @param      cache      The cache.
- * @param[in]  salt       The salt. NULL with size 0: none.
- * @param      salt_size  Bytes of the salt.
- * @param      n          Tokens in the text.
- * @param[in]  tokens     [n]: their ids.
- * @param[in]  hint       The hint.
- * @param[out] result     What was done. May be NULL.
+ * @param      cache   The cache.
+ * @param[in]  text    The text.
+ * @param[in]  hint    The hint.
+ * @param[out] result  What was done. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
  * after end; RETURN), OUT_OF_RANGE (first or end is after the text), LIMIT_REACHED. Since 1.0.
  */
-PKV_API pkv_status pkv_hint_text(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                 const int32_t* tokens, const pkv_hint* hint,
+PKV_API pkv_status pkv_hint_text(pkv_cache cache, const pkv_text* text, const pkv_hint* hint,
                                  pkv_hint_result* result);
 
 /**

@@ -451,6 +451,11 @@ class Owner {
   }
 };
 
+/** Returns a text for the C interface, which points to the ids and the salt. */
+inline pkv_text text_of(Span<const int32_t> ids, std::string_view salt) {
+  return {salt.empty() ? nullptr : salt.data(), salt.size(), ids.data(), ids.size()};
+}
+
 }  // namespace detail
 
 using AttentionOutputs = detail::Config<pkv_attention_outputs>;
@@ -940,13 +945,14 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
 
   /** The prefix index: see prefix.h. */
   uint64_t probe_prefix(Span<const int32_t> ids, std::string_view salt = {}) const {
-    return of_text(pkv_prefix_probe, ids, salt);
+    const pkv_text text = detail::text_of(ids, salt);
+    return detail::told<uint64_t>([&](auto* out) { return pkv_prefix_probe(handle_, &text, out); });
   }
   /** Gives a hint about a text: see hint.h. */
   pkv_hint_result hint(const Hint& hint, Span<const int32_t> ids, std::string_view salt = {}) {
-    return detail::filled<pkv_hint_result>([&](auto* out) {
-      return pkv_hint_text(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), &hint, out);
-    });
+    const pkv_text text = detail::text_of(ids, salt);
+    return detail::filled<pkv_hint_result>(
+        [&](auto* out) { return pkv_hint_text(handle_, &text, &hint, out); });
   }
   /** For all salts. */
   pkv_prefix_stats prefix_stats() const {
@@ -980,13 +986,13 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   }
   /** Waits for prefetches of a prompt, and returns how many of its tokens are in memory. */
   uint64_t wait(Span<const int32_t> ids, uint32_t timeout_ms, std::string_view salt = {}) {
-    return detail::told<uint64_t>([&](auto* out) {
-      return pkv_store_wait(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), timeout_ms,
-                            out, nullptr);
-    });
+    const pkv_text text = detail::text_of(ids, salt);
+    return detail::told<uint64_t>(
+        [&](auto* out) { return pkv_store_wait(handle_, &text, timeout_ms, out, nullptr); });
   }
   void cancel(Span<const int32_t> ids, std::string_view salt = {}) {
-    check(pkv_store_cancel(handle_, bytes(salt), salt.size(), ids.size(), ids.data()));
+    const pkv_text text = detail::text_of(ids, salt);
+    check(pkv_store_cancel(handle_, &text));
   }
   /** Waits for blocks to be written, and returns how many block positions still are not. */
   uint64_t flush(uint32_t timeout_ms) {
@@ -1035,12 +1041,6 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
 
  private:
   static const void* bytes(std::string_view salt) { return salt.empty() ? nullptr : salt.data(); }
-  template <class Function>
-  uint64_t of_text(Function function, Span<const int32_t> ids, std::string_view salt) const {
-    return detail::told<uint64_t>([&](auto* out) {
-      return function(handle_, bytes(salt), salt.size(), ids.size(), ids.data(), out);
-    });
-  }
 
   detail::RowShapes shapes_;
 };
@@ -1179,8 +1179,8 @@ inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block
                                          std::string_view salt = {}) {
   if (block_size == 0) fail(PKV_INVALID_ARGUMENT, "hash_blocks: block_size is 0");
   std::vector<uint64_t> hashes(ids.size() / block_size);
-  check(pkv_prefix_hash_blocks(salt.empty() ? nullptr : salt.data(), salt.size(), block_size,
-                               ids.size(), ids.data(), hashes.data()));
+  const pkv_text text = detail::text_of(ids, salt);
+  check(pkv_prefix_hash_blocks(&text, block_size, hashes.data()));
   return hashes;
 }
 

@@ -67,6 +67,14 @@ extern "C" {
 PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_t* tokens,
                                      uint64_t total_tokens, uint64_t* matched);
 
+/** A text: the token ids of a prompt, and the salt of its sessions. This struct will never grow. */
+typedef struct pkv_text {
+  const void* salt;      /**< salt_size bytes. NULL with size 0: none. */
+  size_t salt_size;      /**< Up to 256. */
+  const int32_t* tokens; /**< [n]: the ids. */
+  size_t n;              /**< How many tokens. */
+} pkv_text;
+
 /** Statistics of the index, for one salt or all. */
 typedef struct pkv_prefix_stats {
   uint32_t struct_size;      /**< Must be sizeof(pkv_prefix_stats). */
@@ -120,19 +128,14 @@ PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t sa
  * Returns how much of a prompt is cached in memory. Needs no session, holds no blocks, and changes
  * neither statistics nor which blocks are evicted next.
  *
- * @param      cache      The cache.
- * @param[in]  salt       The salt. NULL with size 0: none.
- * @param      salt_size  Bytes of the salt.
- * @param      n          Tokens in the prompt.
- * @param[in]  tokens     [n]: their ids.
- * @param[out] cached     The number of tokens that a match would find now, in full blocks. (A
- *                        match may also find a part of the next block, and blocks that only a store
- *                        has.)
+ * @param      cache   The cache.
+ * @param[in]  prompt  The prompt.
+ * @param[out] cached  The number of tokens that a match would find now, in full blocks. (A match
+ *                     may also find a part of the next block, and blocks that only a store has.)
  *
  * Statuses: UNSUPPORTED (no index). Since 1.0.
  */
-PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                    const int32_t* tokens, uint64_t* cached);
+PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_text* prompt, uint64_t* cached);
 
 /** Pass it as `blocks` to pkv_prefix_set_quota to mean no limit. */
 #define PKV_NO_QUOTA UINT64_MAX
@@ -208,17 +211,14 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
  * of the block before it as seed. The seed of the first block is XXH3 of the salt's bytes, without
  * a seed.
  *
- * @param[in]  salt        The salt. NULL with size 0: none.
- * @param      salt_size   Bytes of the salt.
+ * @param[in]  prompt      The prompt.
  * @param      block_size  Tokens per block: a multiple of 16, 16 to 256.
- * @param      n           Tokens in the prompt.
- * @param[in]  tokens      [n]: their ids.
- * @param[out] hashes      [n / block_size]: the hashes.
+ * @param[out] hashes      [prompt->n / block_size]: the hashes.
  *
  * Statuses: INVALID_ARGUMENT. Since 1.0.
  */
-PKV_API pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t block_size,
-                                          size_t n, const int32_t* tokens, uint64_t* hashes);
+PKV_API pkv_status pkv_prefix_hash_blocks(const pkv_text* prompt, uint32_t block_size,
+                                          uint64_t* hashes);
 
 #ifdef __cplusplus
 }

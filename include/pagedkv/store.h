@@ -31,7 +31,7 @@
 #ifndef PAGEDKV_STORE_H
 #define PAGEDKV_STORE_H
 
-#include <pagedkv/session.h>
+#include <pagedkv/prefix.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -127,10 +127,7 @@ typedef struct pkv_store_config {
  * prefixes, and of longer prompts that begin with it, count as well.
  *
  * @param      cache       The cache.
- * @param[in]  salt        The salt. NULL with size 0: none.
- * @param      salt_size   Bytes of the salt.
- * @param      n           Tokens in the prompt.
- * @param[in]  tokens      [n]: their ids.
+ * @param[in]  prompt      The prompt.
  * @param      timeout_ms  The longest time to wait, in milliseconds.
  * @param[out] cached      The number of tokens of the prompt in memory now, in full blocks.
  * @param[out] pending     How many of these prefetches are not done; 0 unless the time ran out. May
@@ -138,24 +135,19 @@ typedef struct pkv_store_config {
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_store_wait(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                  const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
-                                  uint64_t* pending);
+PKV_API pkv_status pkv_store_wait(pkv_cache cache, const pkv_text* prompt, uint32_t timeout_ms,
+                                  uint64_t* cached, uint64_t* pending);
 
 /**
  * Cancels the prefetches that pkv_store_wait would wait for. A read that is already in progress may
  * still add blocks to the cache after this call.
  *
- * @param     cache      The cache.
- * @param[in] salt       The salt. NULL with size 0: none.
- * @param     salt_size  Bytes of the salt.
- * @param     n          Tokens in the prompt.
- * @param[in] tokens     [n]: their ids.
+ * @param     cache   The cache.
+ * @param[in] prompt  The prompt.
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const void* salt, size_t salt_size, size_t n,
-                                    const int32_t* tokens);
+PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const pkv_text* prompt);
 
 /**
  * Waits until the blocks of sessions that ended or were suspended so far are written.

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "api/handles.h"
 #include "base/boundary.h"
@@ -59,6 +60,14 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
     fail(PKV_INVALID_ARGUMENT, "a salt of %llu bytes; it must have at most %llu", llu(size),
          llu(max_size));
   return {static_cast<const char*>(salt), static_cast<size_t>(size)};
+}
+
+// Checks a text and returns its salt and tokens.
+inline std::pair<std::string_view, prefix::Tokens> check_text(const pkv_text* text,
+                                                              const char* name) {
+  check_pointer(text, name);
+  check_list(text->tokens, text->n, "tokens");
+  return {check_salt(text->salt, text->salt_size), prefix::Tokens(text->tokens, text->n)};
 }
 
 // Returns the prefix index of a cache. Throws UNSUPPORTED.

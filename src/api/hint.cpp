@@ -33,21 +33,20 @@ void check_result(const pkv_hint_result* result) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_hint_text(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                         const int32_t* tokens, const pkv_hint* hint, pkv_hint_result* result) {
+pkv_status pkv_hint_text(pkv_cache handle, const pkv_text* text, const pkv_hint* hint,
+                         pkv_hint_result* result) {
   return guarded([&] {
     const CacheLease cache(handle);
     index_of(*cache);
-    check_list(tokens, n, "tokens");
+    const auto [salt, tokens] = check_text(text, "text");
     const Hint known = read_hint(hint);
     check_result(result);
     if (known.action == PKV_HINT_RETURN)
       fail(PKV_INVALID_ARGUMENT, "RETURN is a hint about a session, not about a text");
-    if (std::max(known.first, known.end) > n)
+    if (std::max(known.first, known.end) > tokens.size())
       fail(PKV_OUT_OF_RANGE, "a range up to token %llu; the text has %zu",
-           llu(std::max(known.first, known.end)), n);
-    const pkv_hint_result done =
-        apply_hint(*cache, check_salt(salt, salt_size), prefix::Tokens(tokens, n), known);
+           llu(std::max(known.first, known.end)), tokens.size());
+    const pkv_hint_result done = apply_hint(*cache, salt, tokens, known);
     if (result != nullptr) fill_struct(result, done, "result");
   });
 }

@@ -57,15 +57,13 @@ pkv_status pkv_prefix_clear(pkv_cache handle, const void* salt, size_t salt_size
   });
 }
 
-pkv_status pkv_prefix_probe(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                            const int32_t* tokens, uint64_t* cached) {
+pkv_status pkv_prefix_probe(pkv_cache handle, const pkv_text* prompt, uint64_t* cached) {
   return guarded([&] {
     const CacheLease cache(handle);
     const prefix::Index& index = index_of(*cache);
-    check_list(tokens, n, "tokens");
+    const auto [salt, tokens] = check_text(prompt, "prompt");
     check_pointer(cached, "cached");
-    const uint32_t blocks = index.cached(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
-    *cached = uint64_t{blocks} * cache->config().block_size;
+    *cached = uint64_t{index.cached(salt, tokens)} * cache->config().block_size;
   });
 }
 
@@ -94,14 +92,13 @@ pkv_status pkv_prefix_read_events(pkv_cache handle, uint64_t* next, size_t n,
   });
 }
 
-pkv_status pkv_prefix_hash_blocks(const void* salt, size_t salt_size, uint32_t block_size, size_t n,
-                                  const int32_t* tokens, uint64_t* hashes) {
+pkv_status pkv_prefix_hash_blocks(const pkv_text* prompt, uint32_t block_size, uint64_t* hashes) {
   return guarded([&] {
     check_block_size(block_size);
-    check_list(tokens, n, "tokens");
-    const size_t whole = n / block_size;
+    const auto [salt, tokens] = check_text(prompt, "prompt");
+    const size_t whole = tokens.size() / block_size;
     check_list(hashes, whole, "hashes");
-    prefix::hash_blocks(prefix::Tokens(tokens, whole * block_size),
-                        prefix::hash_salt(check_salt(salt, salt_size)), std::span(hashes, whole));
+    prefix::hash_blocks(tokens.first(whole * block_size), prefix::hash_salt(salt),
+                        std::span(hashes, whole));
   });
 }

@@ -31,28 +31,24 @@ std::chrono::steady_clock::time_point deadline_in(uint32_t ms) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_store_wait(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                          const int32_t* tokens, uint32_t timeout_ms, uint64_t* cached,
-                          uint64_t* pending) {
+pkv_status pkv_store_wait(pkv_cache handle, const pkv_text* prompt, uint32_t timeout_ms,
+                          uint64_t* cached, uint64_t* pending) {
   return guarded([&] {
     const CacheLease cache(handle);
     store::Reader& reader = store_of(cache).reader();
-    check_list(tokens, n, "tokens");
+    const auto [salt, tokens] = check_text(prompt, "prompt");
     check_pointer(cached, "cached");
-    const std::string_view known = check_salt(salt, salt_size);
-    const uint64_t left = reader.wait(known, prefix::Tokens(tokens, n), deadline_in(timeout_ms));
+    const uint64_t left = reader.wait(salt, tokens, deadline_in(timeout_ms));
     if (pending != nullptr) *pending = left;
-    *cached = uint64_t{cache->prefix()->cached(known, prefix::Tokens(tokens, n))} *
-              cache->config().block_size;
+    *cached = uint64_t{cache->prefix()->cached(salt, tokens)} * cache->config().block_size;
   });
 }
 
-pkv_status pkv_store_cancel(pkv_cache handle, const void* salt, size_t salt_size, size_t n,
-                            const int32_t* tokens) {
+pkv_status pkv_store_cancel(pkv_cache handle, const pkv_text* prompt) {
   return guarded([&] {
     const CacheLease cache(handle);
-    check_list(tokens, n, "tokens");
-    store_of(cache).reader().cancel(check_salt(salt, salt_size), prefix::Tokens(tokens, n));
+    const auto [salt, tokens] = check_text(prompt, "prompt");
+    store_of(cache).reader().cancel(salt, tokens);
   });
 }
 

@@ -79,7 +79,7 @@ struct Elsewhere {
   uint64_t used() { return stats_of(cache).used_blocks - stats_of(cache).evictable_blocks; }
   uint64_t cached(const Text& whole) {
     uint64_t tokens = 99;
-    CHECK(pkv_prefix_probe(cache, nullptr, 0, whole.size(), whole.data(), &tokens));
+    CHECK(pkv_prefix_probe(cache, TextArg(whole), &tokens));
     return tokens;
   }
 };

@@ -20,8 +20,7 @@ class HintTest : public Prefix {
   }
   uint64_t probe(const Text& tokens, const std::string& salt = "") {
     uint64_t cached = 99;
-    CHECK(
-        pkv_prefix_probe(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), &cached));
+    CHECK(pkv_prefix_probe(cache_, TextArg(tokens, salt), &cached));
     return cached;
   }
   void expect(pkv_hint_outcome outcome, pkv_hint_reason reason, uint64_t tokens,
@@ -285,7 +284,8 @@ TEST_F(HintTest, WithoutAnIndexOrAStore) {
   const Session session = open(plain);
   const pkv_hint retain = hint_of(PKV_HINT_RETAIN);
   REFUSED(PKV_UNSUPPORTED, pkv_hint_session(session, &retain, nullptr));
-  REFUSED(PKV_UNSUPPORTED, pkv_hint_text(plain, nullptr, 0, 0, nullptr, &retain, nullptr));
+  REFUSED(PKV_UNSUPPORTED,
+          pkv_hint_text(plain, TextArg(std::span<const int32_t>{}), &retain, nullptr));
 }
 
 TEST_F(HintTest, AClockThatGoesBackStandsStill) {
@@ -388,8 +388,7 @@ TEST_F(StoreHintTest, OtherActionsWriteNothing) {
   const auto refused = [&](const pkv_hint& hint) {
     auto result = made<pkv_hint_result>();
     REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_session(session, &hint, &result));
-    REFUSED(PKV_INVALID_ARGUMENT,
-            pkv_hint_text(cache_, nullptr, 0, whole.size(), whole.data(), &hint, &result));
+    REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_text(cache_, TextArg(whole), &hint, &result));
     EXPECT_EQ(0, static_cast<int>(result.outcome));
   };
   for (int32_t action = -1; action < 256; action++) {
@@ -431,7 +430,7 @@ TEST_F(StoreHintTest, WhatIsDemotedGoesFirst) {
   expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 32, hint(cache_, PKV_HINT_PREFETCH, text(2, 32)));
   uint64_t cached = 0;
   const Text two = text(2, 32);
-  CHECK(pkv_store_wait(cache_, nullptr, 0, 32, two.data(), 20000, &cached, nullptr));
+  CHECK(pkv_store_wait(cache_, TextArg({two.data(), 32}), 20000, &cached, nullptr));
   EXPECT_EQ(32u, cached);
   expect_done(32, hint(cache_, PKV_HINT_PREFETCH, two));
 }
@@ -480,9 +479,9 @@ TEST_F(StoreHintTest, APrefetchThatIsLateIsForgotten) {
   memory_.go_on();
   uint64_t cached = 0;
   const Text one = text(1, 32), two = text(2, 32);
-  CHECK(pkv_store_wait(cache_, nullptr, 0, 32, two.data(), 20000, &cached, nullptr));
+  CHECK(pkv_store_wait(cache_, TextArg({two.data(), 32}), 20000, &cached, nullptr));
   EXPECT_EQ(0u, cached);
-  CHECK(pkv_store_wait(cache_, nullptr, 0, 32, one.data(), 20000, &cached, nullptr));
+  CHECK(pkv_store_wait(cache_, TextArg({one.data(), 32}), 20000, &cached, nullptr));
   EXPECT_EQ(32u, cached);
 }
 

@@ -103,8 +103,7 @@ class Twin : WorldSessions {
     for (const std::vector<int32_t>& text : past_)
       for (const std::string_view salt : {"", "a", "b"}) {
         uint64_t cached = 0;
-        CHECK(
-            pkv_prefix_probe(cache(), salt.data(), salt.size(), text.size(), text.data(), &cached));
+        CHECK(pkv_prefix_probe(cache(), TextArg(text, salt), &cached));
         state.push_back(cached);
       }
     for (const Talk& talk : talks_) {

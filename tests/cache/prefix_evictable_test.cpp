@@ -26,7 +26,7 @@ class Evictable : public Prefix {
   // Returns how much of a text is cached, without using it.
   uint64_t probe(const Text& text) {
     uint64_t tokens = 0;
-    CHECK(pkv_prefix_probe(cache_, nullptr, 0, text.size(), text.data(), &tokens));
+    CHECK(pkv_prefix_probe(cache_, TextArg(text), &tokens));
     return tokens;
   }
 
@@ -103,8 +103,8 @@ TEST_F(Evictable, ABlockIsNotEvictedBeforeItIsCopied) {
     }
 }
 
-// A session that cannot be admitted leaves the text cached whose block it would have copied. One that
-// reserves nothing is admitted.
+// A session that cannot be admitted leaves the text cached whose block it would have copied. One
+// that reserves nothing is admitted.
 TEST_F(Evictable, ARefusedAdmissionEvictsNothing) {
   make(4);
   serve(text(0, 16));

@@ -211,7 +211,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   const Text prompt = text(1, 48);
   serve(prompt, "a");
   uint64_t hashes[3];
-  CHECK(pkv_prefix_hash_blocks("a", 1, 16, prompt.size(), prompt.data(), hashes));
+  CHECK(pkv_prefix_hash_blocks(TextArg(prompt, "a"), 16, hashes));
   CHECK(pkv_prefix_read_events(cache_, &next, 2, events, &n, &lost));
   EXPECT_EQ(2u, n);
   CHECK(pkv_prefix_read_events(cache_, &next, 14, events + 2, &n, nullptr));
@@ -273,8 +273,7 @@ TEST(EventHashes, AreTheSameInEveryVersion) {
   };
   for (const auto& [salt, expected] : known) {
     uint64_t hashes[2] = {};
-    CHECK(
-        pkv_prefix_hash_blocks(salt, std::strlen(salt), 16, prompt.size(), prompt.data(), hashes));
+    CHECK(pkv_prefix_hash_blocks(TextArg(prompt, salt), 16, hashes));
     EXPECT_EQ(expected[0], hashes[0]) << salt;
     EXPECT_EQ(expected[1], hashes[1]) << salt;
   }

@@ -149,7 +149,7 @@ TEST_F(PrefixKnownBugs, EqualHashesOfDifferentTextsAreHarmless) {
           7000, {2000, 46382, 24, 7, 2100, 3968, 82, 7, 2200, 33395, 32, 7, 2300, 34839, 38, 7})};
   for (const Text& each : equal) {
     uint64_t hashes[2];
-    CHECK(pkv_prefix_hash_blocks(nullptr, 0, 16, each.size(), each.data(), hashes));
+    CHECK(pkv_prefix_hash_blocks(TextArg(each), 16, hashes));
     ASSERT_EQ(0x63aa354845ca634a, hashes[1]);
   }
   for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU}) {

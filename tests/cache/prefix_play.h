@@ -430,7 +430,7 @@ class PrefixPlay {
   }
   uint64_t probe(const Text& text, char salt) {
     uint64_t cached = 0;
-    CHECK(pkv_prefix_probe(cache_, &salt, salt != '\0', text.size(), text.data(), &cached));
+    CHECK(pkv_prefix_probe(cache_, TextArg(text, {&salt, salt != '\0'}), &cached));
     return cached;
   }
 
@@ -487,11 +487,9 @@ class PrefixPlay {
     const Text& text = past_[random_.below(past_.size())];
     const char salt = random_.chance(70) ? '\0' : 'x';
     prefetch(cache_, text, {&salt, salt != '\0'});
-    if (random_.chance(10))
-      CHECK(pkv_store_cancel(cache_, &salt, salt != '\0', text.size(), text.data()));
+    if (random_.chance(10)) CHECK(pkv_store_cancel(cache_, TextArg(text, {&salt, salt != '\0'})));
     uint64_t cached = 0;
-    CHECK(pkv_store_wait(cache_, &salt, salt != '\0', text.size(), text.data(), forever, &cached,
-                         nullptr));
+    CHECK(pkv_store_wait(cache_, TextArg(text, {&salt, salt != '\0'}), forever, &cached, nullptr));
     ASSERT_LE(cached, text.size());
   }
 
@@ -507,11 +505,10 @@ class PrefixPlay {
   // Checks that a match of a text ends after the last block of it that the events promise.
   void compare_promise(const Text& text, const char* salt) {
     std::vector<uint64_t> hashes(text.size() / 16);
-    CHECK(pkv_prefix_hash_blocks(salt, std::strlen(salt), 16, text.size(), text.data(),
-                                 hashes.data()));
+    CHECK(pkv_prefix_hash_blocks(TextArg(text, salt), 16, hashes.data()));
     while (!hashes.empty() && !cached_.contains(hashes.back())) hashes.pop_back();
     uint64_t cached = 99;
-    CHECK(pkv_prefix_probe(cache_, salt, std::strlen(salt), text.size(), text.data(), &cached));
+    CHECK(pkv_prefix_probe(cache_, TextArg(text, salt), &cached));
     ASSERT_EQ(16 * hashes.size(), cached);
   }
 

@@ -146,7 +146,7 @@ TEST_F(Prefix, AProbeFindsWithoutUsing) {
   make(8);
   const auto probe = [&](const Text& of) {
     uint64_t cached = 0;
-    CHECK(pkv_prefix_probe(cache_, nullptr, 0, of.size(), of.data(), &cached));
+    CHECK(pkv_prefix_probe(cache_, TextArg(of), &cached));
     return cached;
   };
   EXPECT_EQ(0u, probe(text(1, 33)));

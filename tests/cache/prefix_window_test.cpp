@@ -26,7 +26,7 @@ class PrefixWindow : public Prefix {
 
   uint64_t probe(const Text& text) {
     uint64_t cached = 99;
-    CHECK(pkv_prefix_probe(cache_, nullptr, 0, text.size(), text.data(), &cached));
+    CHECK(pkv_prefix_probe(cache_, TextArg(text), &cached));
     EXPECT_EQ(promised(text), cached);
     return cached;
   }
@@ -53,7 +53,7 @@ class PrefixWindow : public Prefix {
           EXPECT_EQ(1u, known_.erase(events[i].hash));
     }
     std::vector<uint64_t> hashes(text.size() / 16);
-    CHECK(pkv_prefix_hash_blocks(nullptr, 0, 16, text.size(), text.data(), hashes.data()));
+    CHECK(pkv_prefix_hash_blocks(TextArg(text), 16, hashes.data()));
     while (!hashes.empty() && !known_.contains(hashes.back())) hashes.pop_back();
     return 16 * hashes.size();
   }

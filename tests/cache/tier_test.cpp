@@ -55,8 +55,7 @@ class TierTest : public Prefix {
   uint64_t wait(const Text& tokens, const std::string& salt = "", uint32_t time = long_time,
                 uint64_t* pending = nullptr) {
     uint64_t cached = 99;
-    CHECK(pkv_store_wait(cache_, salt.data(), salt.size(), tokens.size(), tokens.data(), time,
-                         &cached, pending));
+    CHECK(pkv_store_wait(cache_, TextArg(tokens, salt), time, &cached, pending));
     return cached;
   }
   uint64_t fetch(const Text& tokens, const std::string& salt = "") {
@@ -73,9 +72,7 @@ class TierTest : public Prefix {
   void set_quota(uint64_t blocks, const std::string& salt) {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
   }
-  void cancel(const Text& tokens) {
-    CHECK(pkv_store_cancel(cache_, nullptr, 0, tokens.size(), tokens.data()));
-  }
+  void cancel(const Text& tokens) { CHECK(pkv_store_cancel(cache_, TextArg(tokens))); }
   // Computes a text, waits until the store has it, and lets it leave the memory.
   void store_away(const Text& whole, const std::string& salt = "") {
     serve(whole, salt);
@@ -560,7 +557,7 @@ TEST_F(TierTest, ValidatesWhileTheReaderMatches) {
     prefetch(whole);
     for (uint64_t cached = 0; cached < 512;) {
       CHECK(pkv_cache_validate(cache_));
-      CHECK(pkv_prefix_probe(cache_, nullptr, 0, whole.size(), whole.data(), &cached));
+      CHECK(pkv_prefix_probe(cache_, TextArg(whole), &cached));
     }
     EXPECT_EQ(512u, fetch(whole));
     clear();

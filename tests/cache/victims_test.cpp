@@ -296,7 +296,7 @@ class CachedTail : public testing::Test {
 
   uint64_t cached() const {
     uint64_t tokens = 0;
-    CHECK(pkv_prefix_probe(cache_, nullptr, 0, text_.size(), text_.data(), &tokens));
+    CHECK(pkv_prefix_probe(cache_, TextArg(text_), &tokens));
     return tokens;
   }
   // Chooses victims for a step of the longer session.

@@ -226,9 +226,9 @@ TEST(Admission, ARefusedOneIsNoUse) {
   for (int attempt = 0; attempt < 5; attempt++)
     REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_admit(waiting, 32, rare.data(), 9 * size, &found));
   grow(cache, running, 4 * size);  // evicts two blocks
-  CHECK(pkv_prefix_probe(cache, nullptr, 0, 32, often.data(), &found));
+  CHECK(pkv_prefix_probe(cache, TextArg({often.data(), 32}), &found));
   EXPECT_EQ(32u, found);
-  CHECK(pkv_prefix_probe(cache, nullptr, 0, 32, rare.data(), &found));
+  CHECK(pkv_prefix_probe(cache, TextArg({rare.data(), 32}), &found));
   EXPECT_EQ(0u, found);
 }
 

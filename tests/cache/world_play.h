@@ -260,7 +260,7 @@ class WorldPlay : WorldSessions {
   static uint64_t cached(pkv_cache cache, const std::string& salt,
                          const std::vector<int32_t>& text) {
     uint64_t cached = 0;
-    CHECK(pkv_prefix_probe(cache, salt.data(), salt.size(), text.size(), text.data(), &cached));
+    CHECK(pkv_prefix_probe(cache, TextArg(text, salt), &cached));
     return cached;
   }
 

@@ -462,8 +462,7 @@ class WorldSessions {
     const std::vector<int32_t>& text = past_[random_.below(past_.size())];
     const std::string salt = random_.chance(50) ? "" : "a";
     prefetch(cache(), text, salt);
-    if (random_.chance(10))
-      CHECK(pkv_store_cancel(cache(), salt.data(), salt.size(), text.size(), text.data()));
+    if (random_.chance(10)) CHECK(pkv_store_cancel(cache(), TextArg(text, salt)));
     settle();
     here_->engine.work();
     auto stats = made<pkv_store_stats>();

@@ -178,10 +178,10 @@ void play_looks(const House& house) {
   pkv_cache_format_metrics(house.cache, 0, nullptr, &size);
   const std::vector<int32_t> tokens = text(1);
   uint64_t hashes[2], cached = 0;
-  OK(pkv_prefix_hash_blocks(nullptr, 0, block_size, tokens.size(), tokens.data(), hashes));
+  OK(pkv_prefix_hash_blocks(TextArg(tokens), block_size, hashes));
   const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
-  OK(pkv_hint_text(house.cache, nullptr, 0, tokens.size(), tokens.data(), &prefetch, nullptr));
-  OK(pkv_store_wait(house.cache, nullptr, 0, tokens.size(), tokens.data(), 1, &cached, nullptr));
+  OK(pkv_hint_text(house.cache, TextArg(tokens), &prefetch, nullptr));
+  OK(pkv_store_wait(house.cache, TextArg(tokens), 1, &cached, nullptr));
   OK(pkv_prefix_clear(house.cache, nullptr, PKV_ALL_SALTS));
 }
 

@@ -145,45 +145,43 @@ void compute(pkv_cache cache, const std::vector<int32_t>& text, uint64_t seed) {
 // two threads of the store.
 TEST(Hooks, ThreadsThatAllocate) {
   for (const bool stored : {false, true})
-    EXPECT_EQ(
-        in_child([&] {
-          cache_test::MemoryStore memory;
-          const pkv_store table = memory.table();
-          Counted counted;
-          const pkv_allocator allocator = counted.hooks();
-          ModelConfig config = small_model(64);
-          config.threads = 4;
-          config.allocator = &allocator;
-          const auto prefix = made<pkv_prefix_config>();
-          config.prefix = &prefix;
-          auto store = made<pkv_store_config>({.store = &table});
-          if (stored) config.store = &store;
-          pkv_cache cache = nullptr;
-          OK(pkv_cache_create(&config, &cache));
-          const std::vector<int32_t> text(400, 7);
-          compute(cache, text, 1);
-          if (stored) {
-            uint64_t queued = 0, cached = 0;
-            OK(pkv_store_flush(cache, 60000, &queued));
-            OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
-            const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
-            OK(pkv_hint_text(cache, nullptr, 0, text.size(), text.data(), &prefetch, nullptr));
-            OK(pkv_store_wait(cache, nullptr, 0, text.size(), text.data(), 60000, &cached,
-                              nullptr));
-            HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
-                          static_cast<unsigned long long>(cached));
-          }
-          OK(pkv_cache_destroy(cache));
-          const std::set<std::thread::id> caller{std::this_thread::get_id()};
-          counted.allocating.insert(counted.freeing.begin(), counted.freeing.end());
-          if (!stored)
-            HOSTILE_CHECK(counted.allocating == caller, "%zu threads called the allocator",
-                          counted.allocating.size());
-          if (stored)
-            HOSTILE_CHECK(counted.allocating.size() == 3, "%zu threads called the allocator",
-                          counted.allocating.size());
-        }),
-        "")
+    EXPECT_EQ(in_child([&] {
+                cache_test::MemoryStore memory;
+                const pkv_store table = memory.table();
+                Counted counted;
+                const pkv_allocator allocator = counted.hooks();
+                ModelConfig config = small_model(64);
+                config.threads = 4;
+                config.allocator = &allocator;
+                const auto prefix = made<pkv_prefix_config>();
+                config.prefix = &prefix;
+                auto store = made<pkv_store_config>({.store = &table});
+                if (stored) config.store = &store;
+                pkv_cache cache = nullptr;
+                OK(pkv_cache_create(&config, &cache));
+                const std::vector<int32_t> text(400, 7);
+                compute(cache, text, 1);
+                if (stored) {
+                  uint64_t queued = 0, cached = 0;
+                  OK(pkv_store_flush(cache, 60000, &queued));
+                  OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
+                  const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
+                  OK(pkv_hint_text(cache, TextArg(text), &prefetch, nullptr));
+                  OK(pkv_store_wait(cache, TextArg(text), 60000, &cached, nullptr));
+                  HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
+                                static_cast<unsigned long long>(cached));
+                }
+                OK(pkv_cache_destroy(cache));
+                const std::set<std::thread::id> caller{std::this_thread::get_id()};
+                counted.allocating.insert(counted.freeing.begin(), counted.freeing.end());
+                if (!stored)
+                  HOSTILE_CHECK(counted.allocating == caller, "%zu threads called the allocator",
+                                counted.allocating.size());
+                if (stored)
+                  HOSTILE_CHECK(counted.allocating.size() == 3, "%zu threads called the allocator",
+                                counted.allocating.size());
+              }),
+              "")
         << (stored ? "with" : "without") << " a store";
 }
 
@@ -205,69 +203,67 @@ struct Device {
 
 // As common.h says: the two threads of a store, and those that save or load.
 TEST(Hooks, ThreadsThatCopyBlocks) {
-  EXPECT_EQ(
-      in_child([] {
-        cache_test::MemoryStore memory;
-        const pkv_store table = memory.table();
-        Device device;
-        auto io = made<pkv_block_io>({.user = &device});
-        io.read = [](void* user, uint32_t, size_t, const uint32_t*, const uint32_t*, void*) {
-          auto& own = *static_cast<Device*>(user);
-          return own.enter(own.reading), 0;
-        };
-        io.write = [](void* user, uint32_t, size_t, const uint32_t*, const void*) {
-          auto& own = *static_cast<Device*>(user);
-          return own.enter(own.writing), 0;
-        };
-        ModelConfig config = small_model(64);
-        config.model = made<pkv_layer_group>({.layers = 1, .block_bytes = 100});
-        config.storage = PKV_STORAGE_NONE;
-        config.block_io = &io;
-        config.threads = 4;
-        const auto prefix = made<pkv_prefix_config>();
-        config.prefix = &prefix;
-        const auto store = made<pkv_store_config>({.store = &table});
-        config.store = &store;
-        OK(pkv_cache_create(&config, &device.cache));
-        pkv_session session = nullptr;
-        OK(pkv_session_open(device.cache, nullptr, &session));
-        const std::vector<int32_t> text(400, 7);
-        const auto count = static_cast<uint32_t>(text.size());
-        pkv_batch batch = nullptr;
-        OK(pkv_batch_begin(device.cache, 1, &session, &count, &batch));
-        OK(pkv_batch_commit(batch, count, text.data()));
-        HOSTILE_CHECK(device.reading.empty() && device.writing.empty(), "a step calls it");
-        std::vector<unsigned char> file(100000);
-        pkv_stream stream = buffer_stream(file.data(), file.size());
-        const pkv_file_item item{session, nullptr, 1};
-        OK(pkv_file_save(device.cache, 1, &item, nullptr, &stream, &stream.size));
-        pkv_session loaded = nullptr;
-        size_t sessions = 0;
-        OK(pkv_file_load(device.cache, nullptr, &stream, 1, &loaded, nullptr, &sessions));
-        const std::set<std::thread::id> caller{std::this_thread::get_id()};
-        HOSTILE_CHECK(device.reading == caller && device.writing == caller,
-                      "files call it in other threads");
-        device.reading.clear(), device.writing.clear();
-        OK(pkv_session_close(session));
-        OK(pkv_session_close(loaded));
-        uint64_t queued = 0, cached = 0;
-        OK(pkv_store_flush(device.cache, 60000, &queued));
-        OK(pkv_prefix_clear(device.cache, nullptr, PKV_ALL_SALTS));
-        const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
-        OK(pkv_hint_text(device.cache, nullptr, 0, text.size(), text.data(), &prefetch, nullptr));
-        OK(pkv_store_wait(device.cache, nullptr, 0, text.size(), text.data(), 60000, &cached,
-                          nullptr));
-        HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
-                      static_cast<unsigned long long>(cached));
-        HOSTILE_CHECK(device.reading.size() == 1 && device.writing.size() == 1 &&
-                          device.reading != device.writing && device.reading != caller &&
-                          device.writing != caller,
-                      "the store calls it in other threads");
-        HOSTILE_CHECK(device.answers == std::set<pkv_status>{PKV_REENTRANT},
-                      "a call from inside it was answered");
-        OK(pkv_cache_destroy(device.cache));
-      }),
-      "");
+  EXPECT_EQ(in_child([] {
+              cache_test::MemoryStore memory;
+              const pkv_store table = memory.table();
+              Device device;
+              auto io = made<pkv_block_io>({.user = &device});
+              io.read = [](void* user, uint32_t, size_t, const uint32_t*, const uint32_t*, void*) {
+                auto& own = *static_cast<Device*>(user);
+                return own.enter(own.reading), 0;
+              };
+              io.write = [](void* user, uint32_t, size_t, const uint32_t*, const void*) {
+                auto& own = *static_cast<Device*>(user);
+                return own.enter(own.writing), 0;
+              };
+              ModelConfig config = small_model(64);
+              config.model = made<pkv_layer_group>({.layers = 1, .block_bytes = 100});
+              config.storage = PKV_STORAGE_NONE;
+              config.block_io = &io;
+              config.threads = 4;
+              const auto prefix = made<pkv_prefix_config>();
+              config.prefix = &prefix;
+              const auto store = made<pkv_store_config>({.store = &table});
+              config.store = &store;
+              OK(pkv_cache_create(&config, &device.cache));
+              pkv_session session = nullptr;
+              OK(pkv_session_open(device.cache, nullptr, &session));
+              const std::vector<int32_t> text(400, 7);
+              const auto count = static_cast<uint32_t>(text.size());
+              pkv_batch batch = nullptr;
+              OK(pkv_batch_begin(device.cache, 1, &session, &count, &batch));
+              OK(pkv_batch_commit(batch, count, text.data()));
+              HOSTILE_CHECK(device.reading.empty() && device.writing.empty(), "a step calls it");
+              std::vector<unsigned char> file(100000);
+              pkv_stream stream = buffer_stream(file.data(), file.size());
+              const pkv_file_item item{session, nullptr, 1};
+              OK(pkv_file_save(device.cache, 1, &item, nullptr, &stream, &stream.size));
+              pkv_session loaded = nullptr;
+              size_t sessions = 0;
+              OK(pkv_file_load(device.cache, nullptr, &stream, 1, &loaded, nullptr, &sessions));
+              const std::set<std::thread::id> caller{std::this_thread::get_id()};
+              HOSTILE_CHECK(device.reading == caller && device.writing == caller,
+                            "files call it in other threads");
+              device.reading.clear(), device.writing.clear();
+              OK(pkv_session_close(session));
+              OK(pkv_session_close(loaded));
+              uint64_t queued = 0, cached = 0;
+              OK(pkv_store_flush(device.cache, 60000, &queued));
+              OK(pkv_prefix_clear(device.cache, nullptr, PKV_ALL_SALTS));
+              const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
+              OK(pkv_hint_text(device.cache, TextArg(text), &prefetch, nullptr));
+              OK(pkv_store_wait(device.cache, TextArg(text), 60000, &cached, nullptr));
+              HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
+                            static_cast<unsigned long long>(cached));
+              HOSTILE_CHECK(device.reading.size() == 1 && device.writing.size() == 1 &&
+                                device.reading != device.writing && device.reading != caller &&
+                                device.writing != caller,
+                            "the store calls it in other threads");
+              HOSTILE_CHECK(device.answers == std::set<pkv_status>{PKV_REENTRANT},
+                            "a call from inside it was answered");
+              OK(pkv_cache_destroy(device.cache));
+            }),
+            "");
 }
 
 }  // namespace

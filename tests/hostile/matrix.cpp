@@ -196,6 +196,26 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t s
   return arg;
 }
 
+Arg text_in(char salt) {
+  return pointer([salt](World& world) {
+    const std::vector<int32_t> tokens(20, 1);
+    return bits(world.keep(pkv_text{world.keep_list(std::vector<char>{salt}), 1,
+                                    world.keep_list(tokens), tokens.size()}));
+  });
+}
+
+std::vector<Case> text_cases(size_t at) {
+  const auto in = in_struct<pkv_text>(at);
+  return {in(WITH(it.salt = nullptr), invalid),
+          in(WITH(it.salt = nullptr, it.salt_size = 0), fine),
+          in(WITH(it.salt_size = 257), invalid),
+          in(WITH(it.salt_size = SIZE_MAX - 1), invalid),
+          in(WITH(it.salt_size = PKV_ALL_SALTS), invalid),
+          in(WITH(it.tokens = nullptr), invalid),
+          in(WITH(it.tokens = nullptr, it.n = 0), fine),
+          in(WITH(it.n = SIZE_MAX), overflow)};
+}
+
 Arg struct_out(uint32_t size) {
   Arg arg = pointer([size](World& world) {
     const uint64_t at = bits(world.room(struct_room));

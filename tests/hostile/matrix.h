@@ -183,6 +183,11 @@ Arg config_in(std::function<Struct(World&)> make) {
       sizeof(Struct));
 }
 
+// Makes a text of 20 tokens with a salt of one byte.
+Arg text_in(char salt);
+// Makes the cases of such a text, which is argument `at`.
+std::vector<Case> text_cases(size_t at);
+
 // Makes a struct that the library fills.
 Arg struct_out(uint32_t size);
 

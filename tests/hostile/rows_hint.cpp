@@ -27,20 +27,13 @@ void add_hints(Function& row, size_t at) {
 }  // namespace
 
 std::vector<Function> hint_rows() {
-  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'p'})),
-            tokens = in<int32_t>(std::vector<int32_t>(20, 1)),
-            hint = config_in<pkv_hint>(
-                [](World&) { return made<pkv_hint>({.action = PKV_HINT_RETAIN}); }),
+  const Arg cache = handle(Handle::cache), hint = config_in<pkv_hint>([](World&) {
+                                             return made<pkv_hint>({.action = PKV_HINT_RETAIN});
+                                           }),
             result = optional(struct_out(sizeof(pkv_hint_result)));
-  Function text{ROW(pkv_hint_text), {cache, salt, number(1), number(20), tokens, hint, result}};
-  text.args[1].misuses.front().wanted = invalid;  // NULL comes with a size here
-  text.cases = {{"salt NULL, size 0", set(1, 0, 2, 0), fine},
-                {"salt too long", set(2, 257), invalid},
-                {"all salts", set(1, 0, 2, PKV_ALL_SALTS), invalid},
-                {"no tokens", set(3, 0, 4, 0), fine},
-                {"SIZE_MAX tokens", set(3, SIZE_MAX), overflow}};
-  add_hints(text, 5);
-  const auto of_text = in_struct<pkv_hint>(5);
+  Function text{ROW(pkv_hint_text), {cache, text_in('p'), hint, result}, text_cases(1)};
+  add_hints(text, 2);
+  const auto of_text = in_struct<pkv_hint>(2);
   for (const Case& each :
        {of_text(WITH(it.end = 21), range), of_text(WITH(it.first = 21), range),
         of_text(WITH(it.end = UINT64_MAX), range), of_text(WITH(it.first = UINT64_MAX), range),

@@ -192,12 +192,11 @@ std::vector<Function> prefix_rows() {
                   struct_out(sizeof(pkv_prefix_stats))}};
   Function clear{ROW(pkv_prefix_clear),
                  {handle(Handle::cache), optional(in<char>({'a'})), number(1)}};
-  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'p'})),
-            tokens = in<int32_t>(std::vector<int32_t>(20, 1));
-  Function probe{ROW(pkv_prefix_probe),
-                 {cache, salt, number(1), number(20), tokens, out<uint64_t>()}};
-  Function quota{ROW(pkv_prefix_set_quota), {cache, salt, number(1), number(3)}};
-  for (Function* row : {&stats, &clear, &probe, &quota}) {
+  const Arg cache = handle(Handle::cache);
+  Function probe{ROW(pkv_prefix_probe), {cache, text_in('p'), out<uint64_t>()}, text_cases(1)};
+  Function quota{ROW(pkv_prefix_set_quota),
+                 {cache, optional(in<char>({'p'})), number(1), number(3)}};
+  for (Function* row : {&stats, &clear, &quota}) {
     // NULL comes with a size here.
     row->args[1].misuses.front().wanted = invalid;
     row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), fine},
@@ -205,21 +204,22 @@ std::vector<Function> prefix_rows() {
                   {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), invalid}};
   }
   for (Function* row : {&stats, &clear}) row->add("all salts", set(1, 0, 2, PKV_ALL_SALTS), fine);
-  probe.add("all salts", set(1, 0, 2, PKV_ALL_SALTS), invalid);
-  probe.add("SIZE_MAX tokens", set(3, SIZE_MAX), overflow);
-  probe.add("no tokens", set(3, 0, 4, 0), fine);
+  quota.add("all salts", set(1, 0, 2, PKV_ALL_SALTS), invalid);
   Function events{ROW(pkv_prefix_read_events),
                   {cache, in<uint64_t>({0}), number(4), out<pkv_prefix_event>(4), out<size_t>(),
                    optional(out<uint64_t>())}};
-  Function hashes{ROW(pkv_prefix_hash_blocks),
-                  {salt, number(1), number(16), number(20), tokens, out<uint64_t>(1)}};
-  hashes.args[0].misuses.front().wanted = invalid;
-  hashes.cases = {{"salt too long", set(1, 257), invalid},
-                  {"block_size 0", set(2, 0), invalid},
-                  {"block_size 24", set(2, 24), invalid},
-                  {"block_size 272", set(2, 272), invalid},
-                  {"less than a block", set(3, 15, 5, 0), fine},
-                  {"SIZE_MAX tokens", set(3, SIZE_MAX), overflow}};
+  Function hashes{
+      ROW(pkv_prefix_hash_blocks), {text_in('p'), number(16), out<uint64_t>(1)}, text_cases(0)};
+  hashes.add("block_size 0", set(1, 0), invalid);
+  hashes.add("block_size 24", set(1, 24), invalid);
+  hashes.add("block_size 272", set(1, 272), invalid);
+  hashes.add(
+      "less than a block",
+      [](World&, Values& values) {
+        reinterpret_cast<pkv_text*>(values[0])->n = 15;
+        values[2] = 0;
+      },
+      fine);
   return {stats, clear, probe, quota, events, hashes};
 }
 

@@ -7,20 +7,11 @@
 namespace hostile {
 
 std::vector<Function> store_rows() {
-  const Arg cache = handle(Handle::cache), salt = optional(in<char>({'a'})),
-            tokens = in<int32_t>(std::vector<int32_t>(20, 1));
+  const Arg cache = handle(Handle::cache);
   Function wait{ROW(pkv_store_wait),
-                {cache, salt, number(1), number(20), tokens, number(60000), out<uint64_t>(),
-                 optional(out<uint64_t>())}};
-  Function cancel{ROW(pkv_store_cancel), {cache, salt, number(1), number(20), tokens}};
-  for (Function* row : {&wait, &cancel}) {
-    // NULL comes with a size here.
-    row->args[1].misuses.front().wanted = invalid;
-    row->cases = {{"salt NULL, size 0", set(1, 0, 2, 0), fine},
-                  {"salt too long", set(2, 257), invalid},
-                  {"no tokens", set(3, 0, 4, 0), fine},
-                  {"SIZE_MAX tokens", set(3, SIZE_MAX), overflow}};
-  }
+                {cache, text_in('a'), number(60000), out<uint64_t>(), optional(out<uint64_t>())},
+                text_cases(1)};
+  Function cancel{ROW(pkv_store_cancel), {cache, text_in('a')}, text_cases(1)};
   Function flush{ROW(pkv_store_flush), {cache, number(60000), out<uint64_t>()}};
   flush.cases = {{"no time", set(1, 0), fine}};
   Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};

@@ -124,8 +124,7 @@ void World::rest() {
   OK(pkv_store_flush(cache, 60000, &number));
   const std::vector<int32_t> tokens(1, 1);
   for (const char* const salt : {"", "a", "p"})
-    OK(pkv_store_wait(cache, salt, std::strlen(salt), tokens.size(), tokens.data(), 60000, &number,
-                      nullptr));
+    OK(pkv_store_wait(cache, TextArg(tokens, salt), 60000, &number, nullptr));
 }
 
 std::string name_of(Layers kind) {
@@ -308,7 +307,7 @@ void World::pin_some() {
   OK(pkv_session_set_tokens(ended, 0, tokens.size(), tokens.data()));
   OK(pkv_session_close(ended));
   const auto pin = made<pkv_hint>({.action = PKV_HINT_PIN});
-  OK(pkv_hint_text(cache, "p", 1, tokens.size(), tokens.data(), &pin, nullptr));
+  OK(pkv_hint_text(cache, TextArg(tokens, "p"), &pin, nullptr));
   uint64_t queued = 0;
   if (place.has_store()) OK(pkv_store_flush(cache, 60000, &queued));
 }

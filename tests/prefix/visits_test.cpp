@@ -229,10 +229,8 @@ const Row rows[] = {
     {"pkv_prefix_probe",
      [](const World& world) {
        uint64_t cached = 0;
-       return count([&] {
-         CHECK(pkv_prefix_probe(world.cache, world.salt.data(), world.salt.size(),
-                                world.ours.size(), world.ours.data(), &cached));
-       });
+       return count(
+           [&] { CHECK(pkv_prefix_probe(world.cache, TextArg(world.ours, world.salt), &cached)); });
      }},
     {"a pin", [](const World& world) { return count_hint(world, PKV_HINT_PIN, PKV_HINT_UNPIN); }},
     {"an unpin",
@@ -263,10 +261,8 @@ const Row rows[] = {
     {"pkv_prefix_hash_blocks",
      [](const World& world) {
        std::vector<uint64_t> hashes(world.ours.size() / block_size);
-       return count([&] {
-         CHECK(pkv_prefix_hash_blocks(nullptr, 0, block_size, world.ours.size(), world.ours.data(),
-                                      hashes.data()));
-       });
+       return count(
+           [&] { CHECK(pkv_prefix_hash_blocks(TextArg(world.ours), block_size, hashes.data())); });
      }},
     // From here on, the cache is full.
     {"pkv_session_reserve, which evicts",
@@ -388,8 +384,7 @@ TEST(VisitsTest, AQuotaMakesNoRoomForWhatCannotBeStored) {
   CHECK(pkv_prefix_set_quota(world.cache, salt.data(), salt.size(), 20));
   compute(world.cache, session, text(3, 1));
   uint64_t found = 0;
-  CHECK(pkv_prefix_probe(world.cache, salt.data(), salt.size(), cached.size(), cached.data(),
-                         &found));
+  CHECK(pkv_prefix_probe(world.cache, TextArg(cached, salt), &found));
   EXPECT_EQ(cached.size(), found);
 }
 

@@ -112,7 +112,7 @@ std::vector<int32_t> ended(Copy& copy) {
 
 uint64_t probe(const Copy& copy, const std::string& salt, const std::vector<int32_t>& text) {
   uint64_t found;
-  CHECK(pkv_prefix_probe(copy.cache, salt.data(), salt.size(), text.size(), text.data(), &found));
+  CHECK(pkv_prefix_probe(copy.cache, TextArg(text, salt), &found));
   return found;
 }
 

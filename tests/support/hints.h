@@ -20,8 +20,7 @@ inline pkv_hint_result hint(pkv_cache cache, pkv_hint_action action,
                             const pkv_hint& bounds = {}) {
   const pkv_hint given = hint_of(action, bounds);
   auto result = made<pkv_hint_result>();
-  CHECK(pkv_hint_text(cache, salt.data(), salt.size(), tokens.size(), tokens.data(), &given,
-                      &result));
+  CHECK(pkv_hint_text(cache, TextArg(tokens, salt), &given, &result));
   return result;
 }
 
@@ -45,8 +44,7 @@ inline void settle(pkv_cache cache) {
   uint64_t queued = 99, cached = 99;
   const std::vector<int32_t> unknown(16, -7);
   prefetch(cache, unknown);
-  CHECK(
-      pkv_store_wait(cache, nullptr, 0, unknown.size(), unknown.data(), forever, &cached, nullptr));
+  CHECK(pkv_store_wait(cache, TextArg(unknown), forever, &cached, nullptr));
   CHECK(pkv_store_flush(cache, forever, &queued));
 }
 

@@ -3,6 +3,8 @@
 
 #include <pagedkv/pagedkv.h>
 
+#include <span>
+#include <string_view>
 #include <vector>
 
 // Fields that a designated initializer of C++ leaves out are zero, as in C.
@@ -14,6 +16,17 @@ Struct made(Struct value = {}) {
   value.struct_size = sizeof value;
   return value;
 }
+
+// A text as an argument of a call.
+class TextArg {
+ public:
+  TextArg(std::span<const int32_t> tokens, std::string_view salt = {})
+      : text_{salt.data(), salt.size(), tokens.data(), tokens.size()} {}
+  operator const pkv_text*() const { return &text_; }
+
+ private:
+  pkv_text text_;
+};
 
 // Returns a stream of a buffer.
 inline pkv_stream buffer_stream(void* data, uint64_t size) {

@@ -59,7 +59,7 @@ TEST(LookUps, HoldTheirOwnTextWhileOthersEvict) {
     while (clock.running()) {
       const std::vector<int32_t> text = draw_text(random, 60 + random() % 100, 4);
       uint64_t cached = 0;
-      OK(pkv_prefix_probe(cache, nullptr, 0, text.size(), text.data(), &cached));
+      OK(pkv_prefix_probe(cache, TextArg(text), &cached));
       HOSTILE_CHECK(cached <= text.size(), "%llu tokens are cached", (unsigned long long)cached);
       matched += live(cache, text);
     }

@@ -205,7 +205,7 @@ class Sessions {
     given.duration_ms = random_() % 5;
     const size_t part = random_() % text.size();
     if (given.action == PKV_HINT_DROP) given.first = random_() % (part + 1);
-    OK(pkv_hint_text(cache_, nullptr, 0, part, text.data(), &given, nullptr));
+    OK(pkv_hint_text(cache_, TextArg({text.data(), part}), &given, nullptr));
   }
 
   void close(Held& held) {

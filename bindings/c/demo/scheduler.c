@@ -103,8 +103,8 @@ static bool begins_like_running(const scheduler* s, const sequence* q) {
   const engine* e = s->engine;
   uint64_t cached;
   if (!e->prefixes) return false;
-  engine_check(e, e->lib->prefix_probe(e->cache, NULL, 0, q->length - 1, q->tokens, &cached),
-               "looking for a prefix");
+  const pkv_text prompt = {.tokens = q->tokens, .n = q->length - 1};
+  engine_check(e, e->lib->prefix_probe(e->cache, &prompt, &cached), "looking for a prefix");
   for (const sequence* other = s->sequences; other < s->sequences + s->count; other++) {
     size_t common = 0;
     if (other->state != SEQUENCE_RUNNING) continue;

@@ -205,8 +205,10 @@ static pkv_status hint(player* p, const cJSON* step) {
   set_fields(&h, "pkv_hint", item_of(step, "hint"));
   const pkv_status status =
       spans == NULL ? p->lib->hint_session(p->session, &h, &result)
-                    : p->lib->hint_text(p->cache, text_of(step, "salt"), salt_size(step),
-                                        player_tokens(spans, text), text, &h, &result);
+                    : p->lib->hint_text(p->cache,
+                                        &(pkv_text){text_of(step, "salt"), salt_size(step), text,
+                                                    player_tokens(spans, text)},
+                                        &h, &result);
   return compare(p, status, step, &result, "pkv_hint_result");
 }
 
@@ -228,7 +230,7 @@ static pkv_status wait_for_store(player* p, const cJSON* step) {
   uint64_t cached, pending;
   const size_t n = player_tokens(item_of(step, "tokens"), text);
   const pkv_status status =
-      p->lib->store_wait(p->cache, NULL, 0, n, text, LONG_MS, &cached, &pending);
+      p->lib->store_wait(p->cache, &(pkv_text){.tokens = text, .n = n}, LONG_MS, &cached, &pending);
   if (status != PKV_OK) return status;
   player_expect(p, "pending", (long long)pending, 0);
   player_expect(p, "cached", (long long)cached, (long long)number_of(step, "cached"));

@@ -175,7 +175,7 @@ class CacheBase(Handle):
         """Returns how many tokens of a text are cached in whole blocks. Nothing is held or counted,
         and the order of eviction does not change.
         """
-        return number(library().prefix_probe, self._handle, *_text(tokens, salt))
+        return number(library().prefix_probe, self._handle, ctypes.byref(_text(tokens, salt)))
 
     def hint(
         self,
@@ -191,7 +191,7 @@ class CacheBase(Handle):
         """Says what to do with the cached blocks of tokens [first, end) of a text: see
         `HintAction`. A `duration_ms` of 0 has no end. The result says what came of it.
         """
-        target = self._handle, *_text(tokens, salt)
+        target = self._handle, ctypes.byref(_text(tokens, salt))
         bounds = first, end, retention, duration_ms
         return _hints.give(library().hint_text, target, action, *bounds)
 
@@ -236,12 +236,12 @@ class CacheBase(Handle):
     def _wait(self, tokens: TokenIds, salt: bytes | None, timeout_ms: int) -> tuple[int, int]:
         cached, pending = ctypes.c_uint64(), ctypes.c_uint64()
         found = timeout_ms, ctypes.byref(cached), ctypes.byref(pending)
-        call(library().store_wait, self._handle, *_text(tokens, salt), *found)
+        call(library().store_wait, self._handle, ctypes.byref(_text(tokens, salt)), *found)
         return cached.value, pending.value
 
     def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
         """Cancels the prefetches that `wait_prefetched` would wait for."""
-        call(library().store_cancel, self._handle, *_text(tokens, salt))
+        call(library().store_cancel, self._handle, ctypes.byref(_text(tokens, salt)))
 
     def flush_store(self, *, timeout_ms: int) -> int:
         """Waits until the blocks of closed sessions are written to the store. Returns how many
@@ -280,17 +280,24 @@ def prefix_hash_blocks(
     tokens: TokenIds, block_size: int, salt: bytes | None = None
 ) -> npt.NDArray[np.uint64]:
     """The hashes that events give for the whole blocks of a text."""
-    ids, size = token_ids(tokens), unsigned(block_size, 32, "block_size")
-    found = np.empty(len(ids) // max(size, 1), np.uint64)
-    text = len(ids), address(ids), address(found)
-    call(library().prefix_hash_blocks, *salt_for_c(salt), size, *text)
+    text, size = _text(tokens, salt), unsigned(block_size, 32, "block_size")
+    found = np.empty(text.n // max(size, 1), np.uint64)
+    call(library().prefix_hash_blocks, ctypes.byref(text), size, address(found))
     return found
 
 
-def _text(tokens: TokenIds, salt: bytes | None) -> tuple[Any, ...]:
-    """The salt and the token ids of a text for C; keep the ids alive during the call."""
-    ids = token_ids(tokens)
-    return *salt_for_c(salt), len(ids), ids.ctypes
+class _Text(_raw.Text):
+    """A text for C, with the memory that it points to."""
+
+    kept: tuple[Any, ...]
+
+
+def _text(tokens: TokenIds, salt: bytes | None) -> _Text:
+    given, size = salt_for_c(salt)
+    ids, bytes_of_salt = token_ids(tokens), ctypes.create_string_buffer(given or b"")
+    text = _Text(ctypes.addressof(bytes_of_salt), size, address(ids), len(ids))
+    text.kept = ids, bytes_of_salt
+    return text
 
 
 def salt_for_c(salt: bytes | None, all_salts: bool = False) -> tuple[bytes | None, int]:

@@ -30,13 +30,14 @@ static uint64_t answer(pkv_cache cache, text* t) {
   uint64_t matched, in_memory;
   /* [request] */
   const pkv_hint prefetch = {.struct_size = sizeof prefetch, .action = PKV_HINT_PREFETCH};
-  check(pkv_hint_text(cache, NULL, 0, t->length - 1, t->tokens, &prefetch,
-                      NULL)); /* when a request begins to wait for its turn */
+  const pkv_text prompt = {.tokens = t->tokens, .n = t->length - 1};
+  /* When a request begins to wait for its turn: */
+  check(pkv_hint_text(cache, &prompt, &prefetch, NULL));
   /* What has arrived when its turn comes is used. A scheduler has better things to do than wait:
    * this is an example. */
-  check(pkv_store_wait(cache, NULL, 0, t->length - 1, t->tokens, 1000, &in_memory, NULL));
+  check(pkv_store_wait(cache, &prompt, 1000, &in_memory, NULL));
   check(pkv_session_open(cache, NULL, &session));
-  check(pkv_session_admit(session, t->length - 1, t->tokens, 0, &matched));
+  check(pkv_session_admit(session, prompt.n, prompt.tokens, 0, &matched));
   /* [request end] */
   const text* texts[] = {t};
   for (int i = 0; i < 16; i++) {

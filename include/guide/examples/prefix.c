@@ -54,7 +54,8 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   /* [pin] */
   const pkv_hint pin = {.struct_size = sizeof pin, .action = PKV_HINT_PIN};
   pkv_hint_result result = {.struct_size = sizeof result};
-  check(pkv_hint_text(cache, tenant, strlen(tenant), t.length, t.tokens, &pin, &result));
+  const pkv_text prompt = {tenant, strlen(tenant), t.tokens, t.length};
+  check(pkv_hint_text(cache, &prompt, &pin, &result));
   /* [pin end] */
   printf("%s pins %llu of %zu tokens: full blocks\n", tenant, (unsigned long long)result.tokens,
          t.length);
@@ -68,7 +69,8 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
 static size_t likely_cached(const uint64_t* known, size_t count, const char* tenant,
                             uint32_t block_size, const text* t) {
   uint64_t hashes[MAX_TEXT];
-  check(pkv_prefix_hash_blocks(tenant, strlen(tenant), block_size, t->length, t->tokens, hashes));
+  const pkv_text prompt = {tenant, strlen(tenant), t->tokens, t->length};
+  check(pkv_prefix_hash_blocks(&prompt, block_size, hashes));
   for (size_t blocks = t->length / block_size; blocks > 0; blocks--)
     for (size_t i = 0; i < count; i++)
       if (known[i] == hashes[blocks - 1]) return blocks * block_size;

@@ -250,10 +250,8 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
 	return Status(call(67, u(cache), u(salt), u(saltSize)))
 }
-func PrefixProbe(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, cached *uint64,
-) Status {
-	return Status(call(68, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(cached))))
+func PrefixProbe(cache Cache, prompt *Text, cached *uint64) Status {
+	return Status(call(68, u(cache), u(p(prompt)), u(p(cached))))
 }
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
 	return Status(call(69, u(cache), u(salt), u(saltSize), u(blocks)))
@@ -263,18 +261,11 @@ func PrefixReadEvents(
 ) Status {
 	return Status(call(70, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
 }
-func PrefixHashBlocks(
-	salt unsafe.Pointer, saltSize uint64, blockSize uint32, n uint64, tokens *int32, hashes *uint64,
-) Status {
-	return Status(call(71, u(salt), u(saltSize), u(blockSize), u(n), u(p(tokens)),
-		u(p(hashes))))
+func PrefixHashBlocks(prompt *Text, blockSize uint32, hashes *uint64) Status {
+	return Status(call(71, u(p(prompt)), u(blockSize), u(p(hashes))))
 }
-func HintText(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, hint *Hint,
-	result *HintResult,
-) Status {
-	return Status(call(72, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(p(hint)),
-		u(p(result))))
+func HintText(cache Cache, text *Text, hint *Hint, result *HintResult) Status {
+	return Status(call(72, u(cache), u(p(text)), u(p(hint)), u(p(result))))
 }
 func HintSession(session Session, hint *Hint, result *HintResult) Status {
 	return Status(call(73, u(session), u(p(hint)), u(p(result))))
@@ -295,16 +286,12 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	return Status(call(76, u(p(config)), u(p(from)), u(p(out))))
 }
 func StoreWait(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32, timeoutMs uint32,
-	cached *uint64, pending *uint64,
+	cache Cache, prompt *Text, timeoutMs uint32, cached *uint64, pending *uint64,
 ) Status {
-	return Status(call(77, u(cache), u(salt), u(saltSize), u(n), u(p(tokens)), u(timeoutMs),
-		u(p(cached)), u(p(pending))))
+	return Status(call(77, u(cache), u(p(prompt)), u(timeoutMs), u(p(cached)), u(p(pending))))
 }
-func StoreCancel(
-	cache Cache, salt unsafe.Pointer, saltSize uint64, n uint64, tokens *int32,
-) Status {
-	return Status(call(78, u(cache), u(salt), u(saltSize), u(n), u(p(tokens))))
+func StoreCancel(cache Cache, prompt *Text) Status {
+	return Status(call(78, u(cache), u(p(prompt))))
 }
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	return Status(call(79, u(cache), u(timeoutMs), u(p(queued))))

@@ -6,10 +6,10 @@ import "unsafe"
 // object of Go's moves here.
 func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
-func text(address uintptr) string { return Text(pointer(address)) }
+func text(address uintptr) string { return CString(pointer(address)) }
 
-// Text copies a C string.
-func Text(address unsafe.Pointer) string {
+// CString copies a C string.
+func CString(address unsafe.Pointer) string {
 	length := 0
 	for *(*byte)(unsafe.Add(address, length)) != 0 {
 		length++

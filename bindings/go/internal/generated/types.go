@@ -253,6 +253,13 @@ type AttentionOutputs struct {
 	MassBlocks              uint64
 }
 
+type Text struct {
+	Salt     unsafe.Pointer
+	SaltSize uint64
+	Tokens   *int32
+	N        uint64
+}
+
 type PrefixStats struct {
 	StructSize, Reserved                                                        uint32
 	Matches, AskedTokens, MatchedTokens, MatchedBlocks, PublishedBlocks         uint64

@@ -71,5 +71,6 @@ func RedisOpen(config *raw.RedisConfig, out *raw.Store) raw.Status {
 // RedisLastError is pkv_redis_last_error.
 func RedisLastError() string {
 	result, _, _ := purego.SyscallN(redis.lastError)
-	return raw.Text(*(*unsafe.Pointer)(unsafe.Pointer(&result))) // no pointer of Go's: see raw.Text
+	// No pointer of Go's: see raw.CString.
+	return raw.CString(*(*unsafe.Pointer)(unsafe.Pointer(&result)))
 }

@@ -592,6 +592,10 @@ class AttentionOutputs(ctypes.Structure):
         ("masses", _p), ("mass_blocks", _u64)]
 
 
+class Text(ctypes.Structure):
+    _fields_ = [("salt", _p), ("salt_size", _size), ("tokens", _p), ("n", _size)]
+
+
 class PrefixStats(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("reserved", _u32), ("matches", _u64),
         ("asked_tokens", _u64), ("matched_tokens", _u64), ("matched_blocks", _u64),
@@ -764,17 +768,17 @@ class Functions:
         self.session_admit = call("session_admit", _p, _size, _p, _u64, _p)
         self.prefix_get_stats = call("prefix_get_stats", _p, _p, _size, _p)
         self.prefix_clear = call("prefix_clear", _p, _p, _size)
-        self.prefix_probe = call("prefix_probe", _p, _p, _size, _size, _p, _p)
+        self.prefix_probe = call("prefix_probe", _p, _p, _p)
         self.prefix_set_quota = call("prefix_set_quota", _p, _p, _size, _u64)
         self.prefix_read_events = call("prefix_read_events", _p, _p, _size, _p, _p, _p)
-        self.prefix_hash_blocks = call("prefix_hash_blocks", _p, _size, _u32, _size, _p, _p)
-        self.hint_text = call("hint_text", _p, _p, _size, _size, _p, _p, _p)
+        self.prefix_hash_blocks = call("prefix_hash_blocks", _p, _u32, _p)
+        self.hint_text = call("hint_text", _p, _p, _p, _p)
         self.hint_session = call("hint_session", _p, _p, _p)
         self.file_save = call("file_save", _p, _size, _p, _p, _p, _p)
         self.file_load = call("file_load", _p, _p, _p, _size, _p, _p, _p)
         self.file_inspect = call("file_inspect", _p, _p, _p)
-        self.store_wait = call("store_wait", _p, _p, _size, _size, _p, _u32, _p, _p)
-        self.store_cancel = call("store_cancel", _p, _p, _size, _size, _p)
+        self.store_wait = call("store_wait", _p, _p, _u32, _p, _p)
+        self.store_cancel = call("store_cancel", _p, _p)
         self.store_flush = call("store_flush", _p, _u32, _p)
         self.store_get_stats = call("store_get_stats", _p, _p)
         self.store_open_directory = call("store_open_directory", _p, _p)

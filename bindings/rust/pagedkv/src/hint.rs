@@ -58,11 +58,8 @@ impl Hint {
 impl Cache {
     /// Gives a hint about a text, and returns what came of it.
     pub fn hint(&self, salt: Salt<'_>, tokens: &[i32], hint: Hint) -> Result<HintResult> {
-        let (salt, size) = salt.raw();
-        let (n, tokens) = (tokens.len(), tokens.as_ptr());
-        filled(|out| unsafe {
-            sys::pkv_hint_text(self.as_raw(), salt, size, n, tokens, &hint.0, out)
-        })
+        let text = salt.text(tokens);
+        filled(|out| unsafe { sys::pkv_hint_text(self.as_raw(), &text, &hint.0, out) })
     }
 }
 

@@ -16,29 +16,17 @@ impl Cache {
     /// Waits until no prefetch of the text is in progress. Returns how many of its tokens are in
     /// memory now.
     pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
-        let ((salt, size), mut cached) = (salt.raw(), 0);
-        let (n, tokens, timeout) = (tokens.len(), tokens.as_ptr(), milliseconds(timeout));
+        let (text, timeout, mut cached) = (salt.text(tokens), milliseconds(timeout), 0);
         call(|| unsafe {
-            sys::pkv_store_wait(
-                self.as_raw(),
-                salt,
-                size,
-                n,
-                tokens,
-                timeout,
-                &mut cached,
-                null_mut(),
-            )
+            sys::pkv_store_wait(self.as_raw(), &text, timeout, &mut cached, null_mut())
         })?;
         Ok(cached)
     }
 
     /// Cancels the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
     pub fn cancel_prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
-        let (salt, size) = salt.raw();
-        call(|| unsafe {
-            sys::pkv_store_cancel(self.as_raw(), salt, size, tokens.len(), tokens.as_ptr())
-        })
+        let text = salt.text(tokens);
+        call(|| unsafe { sys::pkv_store_cancel(self.as_raw(), &text) })
     }
 
     /// Waits until earlier sessions are written. Returns how many block positions still wait.

@@ -28,6 +28,12 @@ impl<'a> Salt<'a> {
             Self::All => (std::ptr::null(), sys::PKV_ALL_SALTS),
         }
     }
+
+    /// Returns a text for C, which points to the salt and the tokens.
+    pub(crate) fn text(self, tokens: &[i32]) -> sys::pkv_text {
+        let (salt, salt_size) = self.raw();
+        sys::pkv_text { salt, salt_size, tokens: tokens.as_ptr(), n: tokens.len() }
+    }
 }
 
 impl<'a> From<&'a str> for Salt<'a> {
@@ -108,17 +114,8 @@ impl Prefix<'_> {
     /// Returns how many tokens of a text are cached in whole blocks. It holds and counts nothing
     /// and does not change the order of eviction.
     pub fn probe(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<u64> {
-        let ((salt, size), mut cached) = (salt.raw(), 0);
-        call(|| unsafe {
-            sys::pkv_prefix_probe(
-                self.0.as_raw(),
-                salt,
-                size,
-                tokens.len(),
-                tokens.as_ptr(),
-                &mut cached,
-            )
-        })?;
+        let (text, mut cached) = (salt.text(tokens), 0);
+        call(|| unsafe { sys::pkv_prefix_probe(self.0.as_raw(), &text, &mut cached) })?;
         Ok(cached)
     }
 
@@ -164,11 +161,8 @@ impl Prefix<'_> {
 /// probably cached; they do not prove that texts are equal.
 pub fn hash_blocks(salt: Salt<'_>, block_size: u32, tokens: &[i32]) -> Result<Vec<u64>> {
     ensure_library()?;
-    let (salt, size) = salt.raw();
+    let text = salt.text(tokens);
     let mut hashes = vec![0; tokens.len() / block_size.max(1) as usize];
-    let (text, out) = (tokens.as_ptr(), hashes.as_mut_ptr());
-    call(|| unsafe {
-        sys::pkv_prefix_hash_blocks(salt, size, block_size, tokens.len(), text, out)
-    })?;
+    call(|| unsafe { sys::pkv_prefix_hash_blocks(&text, block_size, hashes.as_mut_ptr()) })?;
     Ok(hashes)
 }

@@ -56,6 +56,7 @@ layout! {
         chosen_blocks 64;
     pkv_attention_outputs 40 8: struct_size 0, mass_queries 4, lse 8, chosen 16, masses 24,
         mass_blocks 32;
+    pkv_text 32 8: salt 0, salt_size 8, tokens 16, n 24;
     pkv_prefix_stats 104 8: struct_size 0, reserved 4, matches 8, asked_tokens 16,
         matched_tokens 24, matched_blocks 32, published_blocks 40, evicted_blocks 48,
         expelled_blocks 56, cleared_blocks 64, cached_blocks 72, evictable_blocks 80,

@@ -761,6 +761,12 @@ c_struct! {
 }
 
 c_struct! {
+    pkv_text {
+        salt: *const c_void, salt_size: usize, tokens: *const i32, n: usize,
+    }
+}
+
+c_struct! {
     /// Statistics of the index, for one salt or all.
     pkv_prefix_stats {
         /// Must be sizeof(pkv_prefix_stats).
@@ -1087,17 +1093,16 @@ macro_rules! for_each_function {
                 *mut pkv_prefix_stats) -> pkv_status;
             fn pkv_prefix_clear(cache: pkv_cache, salt: *const c_void, salt_size: usize) ->
                 pkv_status;
-            fn pkv_prefix_probe(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32, cached: *mut u64) -> pkv_status;
+            fn pkv_prefix_probe(cache: pkv_cache, prompt: *const pkv_text, cached: *mut u64) ->
+                pkv_status;
             fn pkv_prefix_set_quota(cache: pkv_cache, salt: *const c_void, salt_size: usize, blocks:
                 u64) -> pkv_status;
             fn pkv_prefix_read_events(cache: pkv_cache, next: *mut u64, n: usize, events: *mut
                 pkv_prefix_event, count: *mut usize, lost: *mut u64) -> pkv_status;
-            fn pkv_prefix_hash_blocks(salt: *const c_void, salt_size: usize, block_size: u32, n:
-                usize, tokens: *const i32, hashes: *mut u64) -> pkv_status;
-            fn pkv_hint_text(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32, hint: *const pkv_hint, result: *mut pkv_hint_result) ->
+            fn pkv_prefix_hash_blocks(prompt: *const pkv_text, block_size: u32, hashes: *mut u64) ->
                 pkv_status;
+            fn pkv_hint_text(cache: pkv_cache, text: *const pkv_text, hint: *const pkv_hint, result:
+                *mut pkv_hint_result) -> pkv_status;
             fn pkv_hint_session(session: pkv_session, hint: *const pkv_hint, result: *mut
                 pkv_hint_result) -> pkv_status;
             fn pkv_file_save(cache: pkv_cache, n: usize, items: *const pkv_file_item, config: *const
@@ -1107,11 +1112,9 @@ macro_rules! for_each_function {
                 *mut usize) -> pkv_status;
             fn pkv_file_inspect(config: *const pkv_file_config, from: *const pkv_stream, out: *mut
                 pkv_file_info) -> pkv_status;
-            fn pkv_store_wait(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32, timeout_ms: u32, cached: *mut u64, pending: *mut u64) ->
-                pkv_status;
-            fn pkv_store_cancel(cache: pkv_cache, salt: *const c_void, salt_size: usize, n: usize,
-                tokens: *const i32) -> pkv_status;
+            fn pkv_store_wait(cache: pkv_cache, prompt: *const pkv_text, timeout_ms: u32, cached:
+                *mut u64, pending: *mut u64) -> pkv_status;
+            fn pkv_store_cancel(cache: pkv_cache, prompt: *const pkv_text) -> pkv_status;
             fn pkv_store_flush(cache: pkv_cache, timeout_ms: u32, queued: *mut u64) -> pkv_status;
             fn pkv_store_get_stats(cache: pkv_cache, out: *mut pkv_store_stats) -> pkv_status;
             fn pkv_store_open_directory(config: *const pkv_directory_config, out: *mut pkv_store) ->
