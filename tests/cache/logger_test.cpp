@@ -152,7 +152,7 @@ TEST_F(StoreLogger, HearsThatBlocksLeftBeforeTheyWereWritten) {
   make(8);
   memory_.hold();
   for (int32_t name = 1; name <= 3; name++) serve(text(name, 32));
-  const std::string said = "given up before they were written to the store";
+  const std::string said = "dropped before they were written to the store";
   EXPECT_EQ(0u, lines_.count(PKV_LOG_WARNING, said));
   Session greedy = open(cache_);
   CHECK(pkv_session_reserve(greedy, 8 * 16));
