@@ -141,10 +141,11 @@ std::vector<Function> session_rows() {
        range_cases(2, 20)},
   };
   for (Function& row : readers) {
+    // The session in the batch has 5 tokens.
     row.add(
-        "in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); }, fine);
+        "in a batch", [](World& world, Values& values) { values[0] = bits(world.stepping); },
+        row.name == "pkv_session_get_tokens" ? range : fine);
   }
-  readers[3].cases.back().wanted = range;  // Of 5 tokens.
   Arg recurrent = session;
   recurrent.value = [](World& world) { return bits(world.recurrent); };
   Function read_state{
