@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "api/handles.h"
-#include "base/boundary.h"
 #include "base/checked.h"
 #include "base/float_environment.h"
+#include "base/guarded.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/structs.h"

@@ -15,7 +15,7 @@ namespace {
 
 static_assert(sizeof pkv_file_info{}.fingerprint == max_fingerprint_size);
 
-file::Options read_options(const pkv_file_config* config) {
+file::FileOptions read_options(const pkv_file_config* config) {
   const pkv_file_config known = read_optional(config, "config");
   check_flag(known.trust_salts, "trust_salts");
   check_flag(known.prefix_index, "prefix_index");
@@ -80,7 +80,7 @@ pkv_status pkv_file_save(pkv_cache handle, size_t n, const pkv_file_item* items,
   const pkv_status status = guarded([&] {
     const CacheLease cache(handle);
     check_list(items, n, "items");
-    const file::Options options = read_options(config);
+    const file::FileOptions options = read_options(config);
     const pkv_stream stream = read_struct(to, "stream");
     // Opened first: items that are not copied are leased until the file is complete.
     const std::unique_ptr<file::Sink> sink = file::open_sink(stream, options.durable);
@@ -98,7 +98,7 @@ pkv_status pkv_file_load(pkv_cache handle, const pkv_file_config* config, const 
     const CacheLease cache(handle);
     check_list(sessions, capacity, "sessions");
     check_pointer(count, "count");
-    const file::Options options = read_options(config);
+    const file::FileOptions options = read_options(config);
     const std::unique_ptr<file::Source> source = file::open_source(read_struct(from, "stream"));
     file::LoadedSessions loaded(*cache, options, *source, capacity, &found);
     std::vector<NewHandle> handles = prepare_handles(loaded.sessions, bits(handle));
@@ -118,7 +118,7 @@ pkv_status pkv_file_load(pkv_cache handle, const pkv_file_config* config, const 
 pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* from,
                             pkv_file_info* out) {
   return guarded([&] {
-    const file::Options options = read_options(config);
+    const file::FileOptions options = read_options(config);
     check_pointer(out, "out");
     const std::unique_ptr<file::Source> source = file::open_source(read_struct(from, "stream"));
     const file::OpenedFile opening(options, *source);

@@ -1,7 +1,7 @@
 // Handles, which identify objects by an index and a generation, and leases, which keep an object
 // from being closed while a call uses it.
 //
-// The index selects a slot in a table. The slot's atomic word holds the generation and how calls
+// The index selects an entry in a table. The entry's atomic word holds the generation and how calls
 // use the object now: not at all, several read it, one writes it, or a batch has it. A call that
 // writes waits for getters, which are short; in any other conflict one of the calls is refused. So
 // a call that reads for long begins as a getter, and becomes a reader once nothing but a lack of
@@ -29,7 +29,7 @@ enum class Access {
   read    // shared, by become_reader() only: a call that needs exclusive access is refused
 };
 
-struct Slot;
+struct HandleEntry;
 
 class Lease {
  public:
@@ -59,8 +59,8 @@ class Lease {
   void give_to_batch(uint64_t batch) noexcept;
 
  private:
-  // For lock_child(): a lease of a slot that is already locked.
-  explicit Lease(Slot* locked) noexcept;
+  // For lock_child(): a lease of an entry that is already locked.
+  explicit Lease(HandleEntry* locked) noexcept;
   friend void lock_child(uint64_t handle, Kind kind, std::vector<Lease>& leases);
   void* address() const;
   // Returns whether this is a forked child and its parent process created the object. Another
@@ -75,14 +75,14 @@ class Lease {
   void acquire_striped_exclusive();
   bool has_striped_readers() const;
   bool acquire_through_batch();
-  // The slot whose word counts this lease: that of the session, or of its batch.
-  Slot& leased() const;
+  // The entry whose word counts this lease: that of the session, or of its batch.
+  HandleEntry& leased() const;
 
-  Slot* slot_;
+  HandleEntry* entry_;
   uint64_t handle_;
   Access access_;
-  uint64_t batch_ = 0;    // the batch that is leased instead of its session; 0 for none
-  Stripes::Entry entry_;  // for readers of objects with stripes: where this one is counted
+  uint64_t batch_ = 0;      // the batch that is leased instead of its session; 0 for none
+  Stripes::Ticket ticket_;  // for readers of objects with stripes: where this one is counted
 };
 
 // A handle that is not valid before open(), which cannot fail. Code that makes several handles
@@ -101,7 +101,7 @@ class NewHandle {
 
  private:
   NewHandle(Kind kind, void* object, void (*destroy)(void* object), uint64_t parent);
-  Slot* slot_;
+  HandleEntry* entry_;
 };
 
 // Ends a batch's hold on a session.

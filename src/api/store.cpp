@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "engine/cache/config.h"
 #include "engine/session/session.h"
-#include "engine/store/directory.h"
+#include "engine/store/directory_store.h"
 #include "engine/store/queued_store.h"
 
 namespace pkv::api {

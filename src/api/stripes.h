@@ -27,7 +27,7 @@ class Stripes {
   static constexpr uint32_t own_stripes = 48, shared_stripes = 16;
 
   // The count that a call is in.
-  struct Entry {
+  struct Ticket {
     std::atomic<uint64_t>* calls = nullptr;
     bool own = false;  // no other thread writes to it
   };
@@ -37,7 +37,7 @@ class Stripes {
   static void prepare() noexcept;
 
   // Counts a call until leave(), which the same thread must call.
-  Entry enter() noexcept {
+  Ticket enter() noexcept {
     const uint32_t stripe = thread_stripe();
     std::atomic<uint64_t>& calls = stripes_[stripe].calls;
     if (stripe < own_stripes) {
@@ -49,12 +49,12 @@ class Stripes {
     return {&calls, false};
   }
   // Release: makes what the call did to the object visible to the call that closes it.
-  static void leave(Entry entry) noexcept {
-    if (entry.own)
-      entry.calls->store(entry.calls->load(std::memory_order_relaxed) - 1,
-                         std::memory_order_release);
+  static void leave(Ticket ticket) noexcept {
+    if (ticket.own)
+      ticket.calls->store(ticket.calls->load(std::memory_order_relaxed) - 1,
+                          std::memory_order_release);
     else
-      entry.calls->fetch_sub(1, std::memory_order_release);
+      ticket.calls->fetch_sub(1, std::memory_order_release);
   }
 
   // Makes visible to this thread the counts of all threads that entered before they could see a

@@ -184,7 +184,7 @@ int64_t Client::run(Operation& operation) {
     }
   }
   Tally tally;
-  std::vector<Request> requests;
+  std::vector<ItemRequest> requests;
   size_t bytes = 0;
   for (size_t item = 0; item < operation.size(); item++) {
     const size_t more = operation.request_bytes(item) + operation.reply_bytes(item);
@@ -203,10 +203,10 @@ int64_t Client::run(Operation& operation) {
 
 // Makes one exchange, with its commands, for each server that can be reached.
 std::vector<Exchange> Client::prepare_exchanges(const Operation& operation,
-                                                const std::vector<Request>& requests,
+                                                const std::vector<ItemRequest>& requests,
                                                 Tally& tally) {
   std::vector<Connection*> wanted, fresh;
-  for (const Request& request : requests)
+  for (const ItemRequest& request : requests)
     if (std::find(wanted.begin(), wanted.end(), request.to) == wanted.end())
       wanted.push_back(request.to);
   std::erase(wanted, nullptr);
@@ -224,7 +224,7 @@ std::vector<Exchange> Client::prepare_exchanges(const Operation& operation,
       note_failure(*connection, connection->reason(), tally.error);
     }
   }
-  for (const Request& request : requests) {
+  for (const ItemRequest& request : requests) {
     const auto to = std::find_if(exchanges.begin(), exchanges.end(),
                                  [&](const Exchange& e) { return &e.connection == request.to; });
     if (to == exchanges.end()) {
@@ -259,9 +259,9 @@ void Client::record_outcomes(std::vector<Exchange>& exchanges, Tally& tally) {
 // Returns requests for the items that were redirected. Redirections are followed only in a cluster
 // and only to its own servers. A server that is not known yet may have joined the cluster or
 // replaced another one, so the slots are asked for again.
-std::vector<Client::Request> Client::follow_redirections(
+std::vector<Client::ItemRequest> Client::follow_redirections(
     const std::vector<RedirectedItem>& redirected) {
-  std::vector<Request> requests;
+  std::vector<ItemRequest> requests;
   if (!is_cluster_) return requests;
   const auto is_unknown = [&](const RedirectedItem& each) {
     return find(each.redirection.to) == nullptr;
@@ -277,7 +277,7 @@ std::vector<Client::Request> Client::follow_redirections(
   return requests;
 }
 
-void Client::run_requests(Operation& operation, std::vector<Request> requests, Tally& tally) {
+void Client::run_requests(Operation& operation, std::vector<ItemRequest> requests, Tally& tally) {
   auto deadline = Clock::now() + settings_.command_timeout;
   bool cluster_down = false;
   for (int attempt = 0; attempt <= max_redirections && !requests.empty(); attempt++) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "redis/exchange.h"
-#include "redis/slots.h"
+#include "redis/hash_slots.h"
 
 namespace pkv::redis {
 
@@ -48,7 +48,7 @@ class Client {
   const std::string& failure() const { return failure_; }
 
  private:
-  struct Request {
+  struct ItemRequest {
     size_t item;
     Connection* to;
     bool asking;  // the key is being moved there, so send ASKING first
@@ -70,11 +70,11 @@ class Client {
   const Connection* learn_slots();
   void note_failure(const Connection& connection, std::string_view reason, int error);
   void try_commands(Connection& connection);
-  void run_requests(Operation& operation, std::vector<Request> requests, Tally& tally);
+  void run_requests(Operation& operation, std::vector<ItemRequest> requests, Tally& tally);
   std::vector<Exchange> prepare_exchanges(const Operation& operation,
-                                          const std::vector<Request>& requests, Tally& tally);
+                                          const std::vector<ItemRequest>& requests, Tally& tally);
   void record_outcomes(std::vector<Exchange>& exchanges, Tally& tally);
-  std::vector<Request> follow_redirections(const std::vector<RedirectedItem>& redirected);
+  std::vector<ItemRequest> follow_redirections(const std::vector<RedirectedItem>& redirected);
 
   const Settings& settings_;
   // The servers to which credentials may be sent.

@@ -45,7 +45,7 @@ int Pipeline::send(const Writer& write) {
     iovec parts[max_parts];
     size_t count = 0;
     for (; count < max_parts && next_ + count < pieces_.size(); count++) {
-      const Piece& piece = pieces_[next_ + count];
+      const Fragment& piece = pieces_[next_ + count];
       const size_t skip = count == 0 ? next_sent_ : 0;
       const char* data = piece.data != nullptr ? piece.data : text_.data() + piece.offset;
       parts[count] = {const_cast<char*>(data) + skip, piece.size - skip};

@@ -32,7 +32,7 @@ class Pipeline {
   int send(const Writer& write);
 
  private:
-  struct Piece {
+  struct Fragment {
     const char* data;  // NULL for bytes in text_, at the offset
     size_t offset, size;
   };
@@ -41,7 +41,7 @@ class Pipeline {
   void advance(size_t written);
 
   std::string text_;
-  std::vector<Piece> pieces_;
+  std::vector<Fragment> pieces_;
   std::vector<uint64_t> ends_;  // for each command the number of bytes up to its end
   uint64_t bytes_ = 0, bytes_sent_ = 0;
   size_t commands_sent_ = 0;

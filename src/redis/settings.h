@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "redis/address.h"
-#include "redis/secret.h"
+#include "redis/secret_text.h"
 #include "redis/tls.h"
 
 namespace pkv::redis {

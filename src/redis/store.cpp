@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/boundary.h"
+#include "base/guarded.h"
 #include "base/status.h"
 #include "base/structs.h"
 #include "redis/operations.h"
@@ -38,15 +38,15 @@ struct Lane {
   Client client;
 };
 
-struct Store {
-  explicit Store(const pkv_redis_config* config)
+struct RedisStore {
+  explicit RedisStore(const pkv_redis_config* config)
       : settings(read_settings(config)), writing(settings), reading(settings) {}
   const Settings settings;
   const pid_t process = getpid();
   Lane writing, reading;
 };
 
-int64_t run(Store& store, Lane& lane, Operation& operation) {
+int64_t run(RedisStore& store, Lane& lane, Operation& operation) {
   last_error[0] = '\0';
   // A forked child must not use its parent's connections: they would read each other's replies.
   if (getpid() != store.process) return -ECHILD;
@@ -56,11 +56,11 @@ int64_t run(Store& store, Lane& lane, Operation& operation) {
   return result;
 }
 
-Store& store_of(void* user) { return *static_cast<Store*>(user); }
+RedisStore& store_of(void* user) { return *static_cast<RedisStore*>(user); }
 
 int64_t put(void* user, size_t n, const pkv_store_item* items) {
   return guarded_call([&] {
-    Store& store = store_of(user);
+    RedisStore& store = store_of(user);
     Put operation(store.settings, n, items);
     return run(store, store.writing, operation);
   });
@@ -70,7 +70,7 @@ int64_t put(void* user, size_t n, const pkv_store_item* items) {
 // its lifetime. Items whose lifetime the server does not prolong are found, but do not count.
 int64_t probe(void* user, size_t n, pkv_store_item* items) {
   return guarded_call([&] {
-    Store& store = store_of(user);
+    RedisStore& store = store_of(user);
     Probe operation(store.settings, n, items);
     const int64_t found = run(store, store.reading, operation);
     if (store.settings.ttl_seconds == 0 || found <= 0) return found;
@@ -88,7 +88,7 @@ int64_t probe(void* user, size_t n, pkv_store_item* items) {
 
 // Asks for the sizes of items that are larger than their room. If the server does not give an
 // item's size, the size stays one byte more than the room.
-void fetch_sizes(Store& store, const std::vector<size_t>& larger, pkv_store_item* items) {
+void fetch_sizes(RedisStore& store, const std::vector<size_t>& larger, pkv_store_item* items) {
   std::vector<pkv_store_item> measured;
   for (const size_t item : larger) measured.push_back(items[item]);
   Probe operation(store.settings, measured.size(), measured.data());
@@ -99,7 +99,7 @@ void fetch_sizes(Store& store, const std::vector<size_t>& larger, pkv_store_item
 
 int64_t get(void* user, size_t n, pkv_store_item* items) {
   return guarded_call([&] {
-    Store& store = store_of(user);
+    RedisStore& store = store_of(user);
     Get operation(store.settings, n, items);
     const int64_t found = run(store, store.reading, operation);
     if (!operation.larger().empty()) fetch_sizes(store, operation.larger(), items);
@@ -109,7 +109,7 @@ int64_t get(void* user, size_t n, pkv_store_item* items) {
 
 int64_t drop(void* user, size_t n, const pkv_store_item* items) {
   return guarded_call([&] {
-    Store& store = store_of(user);
+    RedisStore& store = store_of(user);
     Drop operation(store.settings, n, items);
     return run(store, store.reading, operation);
   });
@@ -125,7 +125,7 @@ const char* pkv_redis_last_error(void) { return redis::last_error; }
 pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
   return redis::guarded([&] {
     if (out == nullptr) fail(PKV_INVALID_ARGUMENT, "out is NULL");
-    auto store = std::make_unique<redis::Store>(config);
+    auto store = std::make_unique<redis::RedisStore>(config);
     if (!store->settings.connect_later) {
       store->writing.client.connect();
       store->reading.client.connect();
@@ -137,7 +137,7 @@ pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
             redis::get,
             redis::probe,
             redis::drop,
-            guarded_close<redis::Store>,
+            guarded_close<redis::RedisStore>,
             [](void*) -> const char* { return redis::last_error; }};
     store.release();
   });

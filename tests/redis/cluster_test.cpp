@@ -3,7 +3,7 @@
 #include <cerrno>
 
 #include "fake.h"
-#include "redis/slots.h"
+#include "redis/hash_slots.h"
 #include "support.h"
 
 namespace redis_test::cluster_test {

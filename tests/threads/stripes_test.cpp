@@ -46,11 +46,11 @@ void in_own_process(const std::function<void()>& body) {
 // Whether a call of this thread is counted in a stripe of the thread's own.
 bool has_own_stripe() {
   Stripes stripes;
-  const Stripes::Entry entry = stripes.enter();
+  const Stripes::Ticket ticket = stripes.enter();
   HOSTILE_CHECK(stripes.any(), "the call is not counted");
-  Stripes::leave(entry);
+  Stripes::leave(ticket);
   HOSTILE_CHECK(!stripes.any(), "the call is still counted");
-  return entry.own;
+  return ticket.own;
 }
 
 // Returns how many of `threads` threads at once have a stripe of their own.
@@ -120,13 +120,13 @@ void fight() {
     std::vector<std::atomic<uint64_t>> far(thread == 0 ? 0 : 1 << 22);
     while (thread != 0 && (!clock.over() || missing())) {
       for (int i = 0; i < 8; i++) far[random() % far.size()].store(1, std::memory_order_relaxed);
-      const Stripes::Entry entry = stripes.enter();
+      const Stripes::Ticket ticket = stripes.enter();
       if (!mark.value.load(std::memory_order_acquire)) {
         for (int look = 0; look < looks_inside; look++)
           HOSTILE_CHECK(!closed.value.load(std::memory_order_relaxed), "closed with a call inside");
         let_in.value.fetch_add(1, std::memory_order_relaxed);
       }
-      Stripes::leave(entry);
+      Stripes::leave(ticket);
     }
   });
   HOSTILE_CHECK(failed.empty(), "%s", failed.c_str());

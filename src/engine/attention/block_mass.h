@@ -7,7 +7,7 @@
 
 #include "base/parallel.h"
 #include "engine/attention/call.h"
-#include "engine/attention/scratch.h"
+#include "engine/attention/scratch_pool.h"
 #include "engine/attention/work_split.h"
 #include "kernels/kernels.h"
 
@@ -31,7 +31,7 @@ class BlockMass {
   };
   // Some blocks of a reading and one of its KV heads. One task adds up their weights for all
   // queries.
-  struct Part {
+  struct Range {
     const Reading* reading;
     size_t first_queries, queries_end;  // in queries_
     uint32_t head;
@@ -43,9 +43,9 @@ class BlockMass {
   };
 
   void list_queries(const WorkSplit& work);
-  void add_parts(const Reading& reading, size_t first_queries);
-  void weigh(const Part& part, const Queries& queries, float* scratch) const;
-  kernels::WeighTask task_of(const Part& part, const Queries& queries) const;
+  void add_ranges(const Reading& reading, size_t first_queries);
+  void weigh(const Range& range, const Queries& queries, float* scratch) const;
+  kernels::WeighTask task_of(const Range& range, const Queries& queries) const;
   float* mass_of(const Reading& reading, uint32_t head) const;
   uint32_t heads_per_kv_head() const { return call_.shape.heads_per_kv_head(); }
 
@@ -55,7 +55,7 @@ class BlockMass {
   const std::span<const Reading> readings_;
   const float* const lse_;
   std::vector<Queries> queries_;
-  std::vector<Part> parts_;
+  std::vector<Range> ranges_;
   size_t query_floats_ = 0, worker_floats_ = 0;
   std::optional<ScratchPool::Buffer> scratch_;
 };

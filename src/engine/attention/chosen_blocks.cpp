@@ -102,8 +102,8 @@ void ChosenBlocks::count_candidates() {
     }
 }
 
-void ChosenBlocks::Scratch::resize(const AttendShape& shape, uint32_t queries,
-                                   uint32_t candidates) {
+void ChosenBlocks::WorkingMemory::resize(const AttendShape& shape, uint32_t queries,
+                                         uint32_t candidates) {
   q.resize(uint64_t{queries} * shape.heads_per_kv_head() * shape.key_dim);
   for (std::vector<float>* sums : {&sum, &size}) sums->resize(shape.key_dim);
   scores.resize(candidates);
@@ -125,7 +125,7 @@ void ChosenBlocks::choose(const ChoosingLayer& layer) {
     compute_step_bounds();
   }
   const uint32_t queries = std::min(summed_queries, call_.params.tokens_per_choice);
-  std::vector<Scratch> scratch(workers_.threads());
+  std::vector<WorkingMemory> scratch(workers_.threads());
   // One KV head after the other, because its bounds stay in a cache.
   workers_.for_each(choices_.size(), [&](size_t i, unsigned worker) {
     // Only workers that get a task make room, since there may be many more of them than tasks.
@@ -182,7 +182,8 @@ void ChosenBlocks::compute_step_bounds() {
 }
 
 // Sums up the queries of choosers for one KV head, and their sizes.
-void ChosenBlocks::sum_queries(const Choosers& choosers, uint32_t head, Scratch& scratch) const {
+void ChosenBlocks::sum_queries(const Choosers& choosers, uint32_t head,
+                               WorkingMemory& scratch) const {
   const Reading& reading = whole_.of(choosers.sequence, head);
   const uint32_t dim = call_.shape.key_dim;
   std::fill(scratch.sum.begin(), scratch.sum.end(), 0.0f);
@@ -205,7 +206,7 @@ void ChosenBlocks::sum_queries(const Choosers& choosers, uint32_t head, Scratch&
 // Scores the candidates of choosers for one KV head: the scores of the middle between their bounds,
 // summed up over the queries, and a share of what the bounds may add to them.
 void ChosenBlocks::score(const ChoosingLayer& layer, const Choosers& choosers, uint32_t head,
-                         uint32_t candidates, Scratch& scratch) const {
+                         uint32_t candidates, WorkingMemory& scratch) const {
   sum_queries(choosers, head, scratch);
   const uint32_t dim = call_.shape.key_dim;
   for (uint32_t d = 0; d < dim; d++) {  // the sums become the weights of the bounds
@@ -234,7 +235,7 @@ void ChosenBlocks::score(const ChoosingLayer& layer, const Choosers& choosers, u
 
 // Writes the entries of the candidates with the highest scores, in ascending order.
 void ChosenBlocks::choose_for(const ChoosingLayer& layer, size_t index, uint32_t head,
-                              Scratch& scratch) {
+                              WorkingMemory& scratch) {
   const Choosers& choosers = choosers_[index];
   const Choice& choice = choices_[index * heads() + head];
   const Reading& reading = whole_.of(choosers.sequence, head);

@@ -49,7 +49,7 @@ class ChosenBlocks {
     bool by_bounds() const { return chosen < candidates; }
   };
   // Working memory of a worker.
-  struct Scratch {
+  struct WorkingMemory {
     std::vector<float> q, sum, size, scores;
     std::vector<uint32_t> entries, ids;  // of the candidates
     std::vector<uint32_t> order;
@@ -69,10 +69,10 @@ class ChosenBlocks {
   void choose(const ChoosingLayer& layer);
   void compute_bounds(const ChoosingLayer& layer);
   void compute_step_bounds();
-  void sum_queries(const Choosers& choosers, uint32_t head, Scratch& scratch) const;
+  void sum_queries(const Choosers& choosers, uint32_t head, WorkingMemory& scratch) const;
   void score(const ChoosingLayer& layer, const Choosers& choosers, uint32_t head,
-             uint32_t candidates, Scratch& scratch) const;
-  void choose_for(const ChoosingLayer& layer, size_t index, uint32_t head, Scratch& scratch);
+             uint32_t candidates, WorkingMemory& scratch) const;
+  void choose_for(const ChoosingLayer& layer, size_t index, uint32_t head, WorkingMemory& scratch);
   void tell_chosen() const;
   void write_tables();
   bool reads_all(size_t sequence) const;

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
-#include "engine/attention/scratch.h"
+#include "engine/attention/scratch_pool.h"
 #include "kernels/kernels.h"
 
 namespace pkv::attention {

@@ -111,13 +111,13 @@ std::vector<SequenceMask> masks_of_trees(const AttendCall& call, Arrays& arrays)
 std::vector<SequenceMask> masks_of_bools(Workers& workers, const AttendCall& call, Arrays& arrays) {
   const BoolMask& mask = call.params.bool_mask;
   // Rows of one sequence that one task converts.
-  struct Part {
+  struct RowRange {
     const uint8_t* from;
     uint64_t rows, columns;
     uint64_t first_word;
   };
   constexpr uint64_t part_bytes = 64 << 10;
-  std::vector<Part> parts;
+  std::vector<RowRange> parts;
   std::vector<SequenceMask> result;
   std::vector<uint64_t> first_words;  // by sequence
   uint64_t total = 0;
@@ -137,7 +137,7 @@ std::vector<SequenceMask> masks_of_bools(Workers& workers, const AttendCall& cal
   uint64_t* const words = arrays.make<uint64_t>(total + 1).data();
   for (size_t i = 0; i < result.size(); i++) result[i].words = words + first_words[i];
   workers.for_each(parts.size(), [&](size_t i, unsigned) {
-    const Part& part = parts[i];
+    const RowRange& part = parts[i];
     uint64_t* to = words + part.first_word;
     for (uint64_t row = 0; row < part.rows; row++)
       for (uint64_t column = 0; column < part.columns; column += word_bits)

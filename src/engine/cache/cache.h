@@ -14,7 +14,7 @@
 #include "base/logger.h"
 #include "base/memory.h"
 #include "base/parallel.h"
-#include "engine/attention/scratch.h"
+#include "engine/attention/scratch_pool.h"
 #include "engine/cache/config.h"
 #include "engine/cache/store.h"
 #include "engine/memory/block_io.h"

@@ -304,12 +304,12 @@ double weight_per_token(const pkv_prefix_config& prefix,
   return growth / first;
 }
 
-std::optional<prefix::Options> read_prefix(const pkv_cache_config& config) {
+std::optional<prefix::IndexOptions> read_prefix(const pkv_cache_config& config) {
   if (config.prefix == nullptr) return std::nullopt;
   const pkv_prefix_config prefix = read_struct(config.prefix, "prefix");
   check_prefix(prefix);
-  return prefix::Options{prefix, config.block_size, 0,
-                         config.clock != nullptr ? *config.clock : pkv_clock{}};
+  return prefix::IndexOptions{prefix, config.block_size, 0,
+                              config.clock != nullptr ? *config.clock : pkv_clock{}};
 }
 
 std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {

@@ -11,7 +11,7 @@
 
 #include "engine/memory/layout.h"
 #include "engine/memory/pages.h"
-#include "engine/prefix/options.h"
+#include "engine/prefix/index_options.h"
 
 namespace pkv {
 
@@ -34,7 +34,7 @@ struct CacheConfig {
   pkv_huge_pages huge_pages;
   std::string memory_directory;  // empty: memory
   bool prefault;
-  std::optional<prefix::Options> prefix;
+  std::optional<prefix::IndexOptions> prefix;
   std::optional<pkv_store_config> store;
   uint32_t watermark;  // blocks of each group that only sessions that have run may take
   std::optional<memory::PageCut> pages;  // of the memory that the groups share

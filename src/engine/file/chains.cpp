@@ -108,7 +108,7 @@ bool ChainBuilder::extends_parent_chain(uint32_t node) const {
 // Nodes come after their parents, so chains come after theirs.
 void ChainBuilder::finish() {
   for (uint32_t i = 0; i < nodes_.size(); i++) {
-    Node& node = nodes_[i];
+    Position& node = nodes_[i];
     if (extends_parent_chain(i)) {
       node.chain = nodes_[node.parent].chain;
     } else {

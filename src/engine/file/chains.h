@@ -38,7 +38,7 @@ class ChainBuilder {
 
  private:
   // One block position of one or more texts with the same tokens and the same history.
-  struct Node {
+  struct Position {
     uint32_t parent;
     uint32_t position;  // how many nodes come before it
     uint32_t children = 0;
@@ -61,7 +61,7 @@ class ChainBuilder {
 
   const std::span<const std::unique_ptr<memory::Group>> groups_;
   const uint32_t block_size_;
-  std::vector<Node> nodes_;
+  std::vector<Position> nodes_;
   std::vector<memory::Block> blocks_;  // by node, then group
   // By group and block id, the first node that has the block; `root` if none has it.
   std::vector<std::vector<uint32_t>> nodes_by_block_;

@@ -17,7 +17,7 @@
 
 namespace pkv::file {
 
-struct Options {
+struct FileOptions {
   std::span<const unsigned char> fingerprint, key;
   bool prefix_index = false;
   bool trust_salts = false;  // accept the salts of a file that was saved without a key
@@ -44,8 +44,8 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config);
 // Writes a file. Sets *bytes to its size before it writes, even if it then throws BUFFER_TOO_SMALL.
 // Throws UNSUPPORTED, OVERFLOW, BUFFER_TOO_SMALL, IO or bad_alloc, and INTERNAL if a load would
 // refuse the file; nothing is committed then.
-void save(Cache& cache, std::span<const FrozenSequence> items, const Options& options, Sink& sink,
-          uint64_t* bytes);
+void save(Cache& cache, std::span<const FrozenSequence> items, const FileOptions& options,
+          Sink& sink, uint64_t* bytes);
 
 class Loader;
 
@@ -56,7 +56,7 @@ class LoadedSessions {
   // the number of sessions in the file, and throws BUFFER_TOO_SMALL if it exceeds max_sessions.
   // Also throws what OpenedFile throws, OUT_OF_BLOCKS, TOO_LARGE or LIMIT_REACHED. The cache is as
   // before then, except that unused cached blocks may have been evicted.
-  LoadedSessions(Cache& cache, const Options& options, Source& source, size_t max_sessions,
+  LoadedSessions(Cache& cache, const FileOptions& options, Source& source, size_t max_sessions,
                  size_t* count);
   ~LoadedSessions();
   std::vector<std::unique_ptr<Session>> sessions;
@@ -74,7 +74,7 @@ class LoadedSessions {
 // What comes before the keys and values of a file.
 struct OpenedFile {
   // Reads and checks it. Throws CORRUPT, WRONG_VERSION, MISMATCH, UNSUPPORTED, IO or bad_alloc.
-  OpenedFile(const Options& options, Source& source);
+  OpenedFile(const FileOptions& options, Source& source);
   // Throws MISMATCH if the file has another fingerprint.
   void check_fingerprint(std::span<const unsigned char> expected) const;
   FileReader reader;  // stands at the beginning of keys and values

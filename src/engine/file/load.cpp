@@ -16,7 +16,7 @@ namespace pkv::file {
 
 namespace {
 
-OpenedFile open_fitting(const Cache& cache, const Options& options, Source& source) {
+OpenedFile open_fitting(const Cache& cache, const FileOptions& options, Source& source) {
   OpenedFile file(options, source);
   check_fits(cache, file, options);
   return file;
@@ -27,7 +27,7 @@ OpenedFile open_fitting(const Cache& cache, const Options& options, Source& sour
 // Builds everything that a load needs, and owns it until sessions and the index do.
 class Loader {
  public:
-  Loader(Cache& cache, const Options& options, Source& source)
+  Loader(Cache& cache, const FileOptions& options, Source& source)
       : cache_(cache),
         options_(options),
         source_(source),
@@ -49,7 +49,7 @@ class Loader {
  private:
   void check_before_evicting();
   void allocate_blocks();
-  void fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& rest);
+  void fill_chain(uint32_t c, size_t g, std::span<const memory::Block>& rest);
   std::vector<Content> make_contents();
   Content make_content(const Text& text);
   void read_kv();
@@ -63,7 +63,7 @@ class Loader {
   memory::Group& group(size_t g) const { return *cache_.groups()[g]; }
 
   Cache& cache_;
-  const Options& options_;
+  const FileOptions& options_;
   Source& source_;
   OpenedFile file_;
   const size_t groups_;
@@ -94,22 +94,22 @@ void Loader::allocate_blocks() {
   std::vector<std::span<const memory::Block>> rest;
   for (size_t g = 0; g < groups_; g++) rest.push_back(reservation_->blocks(g));
   for (uint32_t c = 0; c < tables().chains.size(); c++)
-    for (size_t g = 0; g < groups_; g++) fill_segment(c, g, rest[g]);
+    for (size_t g = 0; g < groups_; g++) fill_chain(c, g, rest[g]);
 }
 
-// Gives a segment the blocks that are planned for it, the first of `rest`.
-void Loader::fill_segment(uint32_t c, size_t g, std::span<const memory::Block>& rest) {
+// Gives a chain the blocks of one group that are planned for it, the first of `rest`.
+void Loader::fill_chain(uint32_t c, size_t g, std::span<const memory::Block>& rest) {
   const Chain& chain = tables().chains[c];
-  Segment& segment = plan_.segment(c, g);
+  ChainBlocks& own_blocks = plan_.chain_blocks(c, g);
   uint64_t begin = plan_.first_block(chain) * block_size_;
-  for (memory::Block& block : segment.blocks) {
+  for (memory::Block& block : own_blocks.blocks) {
     if (block != memory::no_block) {
       block = rest.front();
       rest = rest.subspan(1);
       group(g).pool.set_filled(block,
                                static_cast<uint32_t>(std::min(block_size_, chain.end() - begin)));
     }
-    segment.ids.push_back(memory::block_id(block));
+    own_blocks.ids.push_back(memory::block_id(block));
     begin += block_size_;
   }
 }
@@ -168,7 +168,7 @@ void Loader::load(const SavedTile& tile, const unsigned char* from) {
   const uint64_t position = chain.start + tile.first;
   const auto tokens =
       static_cast<uint32_t>(std::min<uint64_t>(kernels::tile_tokens, chain.end() - position));
-  const Segment& own = plan_.segment(tile.chain, tile.group);
+  const ChainBlocks& own = plan_.chain_blocks(tile.chain, tile.group);
   const uint64_t begin = plan_.first_block(chain) * block_size_;
   if (own.blocks[(position - begin) / block_size_] == memory::no_block) return;
   load_tile(cache_.kernels(), {&group(tile.group), own.ids}, tile.layer, position - begin, tokens,
@@ -182,7 +182,7 @@ void Loader::load_opaque(const KvMap& map, uint64_t begin, uint64_t end,
   std::vector<std::vector<memory::BlockIo::Copy>> copies(groups_);
   map.for_each_ending_in(begin, end, [&](const SavedTile& tile) {
     if (!plan_.needed(tile.chain) || !group(tile.group).opaque()) return;
-    const uint32_t id = plan_.segment(tile.chain, tile.group).ids[tile.first / block_size_];
+    const uint32_t id = plan_.chain_blocks(tile.chain, tile.group).ids[tile.first / block_size_];
     if (id != PKV_NO_BLOCK)
       copies[tile.group].push_back({id, 0,
                                     const_cast<unsigned char*>(  // only read
@@ -195,9 +195,9 @@ void Loader::load_opaque(const KvMap& map, uint64_t begin, uint64_t end,
 void Loader::copy_from_parent(uint32_t c, size_t g) {
   const Chain& chain = tables().chains[c];
   const uint64_t count = chain.start % block_size_;
-  const Segment& own = plan_.segment(c, g);
+  const ChainBlocks& own = plan_.chain_blocks(c, g);
   if (count == 0 || own.blocks.empty() || own.blocks.front() == memory::no_block) return;
-  const std::span<const uint32_t> before = plan_.segment(chain.parent, g).ids;
+  const std::span<const uint32_t> before = plan_.chain_blocks(chain.parent, g).ids;
   const Run from{&group(g), before.last(1)}, to{&group(g), std::span(own.ids).first(1)};
   for (uint32_t layer = 0; layer < group(g).shape.layers; layer++)
     cache_.kernels().transfer({from.view(layer), 0, to.view(layer), 0, count});
@@ -235,7 +235,7 @@ void Loader::publish_entries() noexcept {
 
 // ---- Sessions -----------------------------------------------------------------------------------
 
-LoadedSessions::LoadedSessions(Cache& cache, const Options& options, Source& source,
+LoadedSessions::LoadedSessions(Cache& cache, const FileOptions& options, Source& source,
                                size_t max_sessions, size_t* count)
     : loader_(std::make_unique<Loader>(cache, options, source)) {
   const Tables& tables = loader_->tables();

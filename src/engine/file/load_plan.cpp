@@ -105,7 +105,7 @@ const std::string& salt_of(const Tables& tables, uint32_t number) {
 
 }  // namespace
 
-void check_fits(const Cache& cache, const OpenedFile& file, const Options& options) {
+void check_fits(const Cache& cache, const OpenedFile& file, const FileOptions& options) {
   file.check_fingerprint(options.fingerprint);
   check_model(cache.config(), file.tables);
   check_tokens(cache, file.tables, options.max_tokens);
@@ -230,17 +230,17 @@ std::vector<uint32_t> LoadPlan::path(const Text& text) const {
 // Decides which segments get which blocks, without allocating them yet.
 void LoadPlan::plan_segments() {
   const std::vector<Chain>& chains = tables_.chains;
-  segments_.assign(chains.size(), std::vector<Segment>(groups_));
+  chain_blocks_.assign(chains.size(), std::vector<ChainBlocks>(groups_));
   for (uint32_t c = 0; c < chains.size(); c++) {
     saved_tokens_.push_back(chains[c].tokens.size());
     if (!needed_[c]) continue;
     const Chain& chain = chains[c];
     for (size_t g = 0; g < groups_; g++) {
-      std::vector<memory::Block>& blocks = segments_[c][g].blocks;
+      std::vector<memory::Block>& blocks = chain_blocks_[c][g].blocks;
       blocks.assign(ceil_div(chain.end(), block_size_) - first_block(chain),
                     chain.has_kv[g] != 0 ? planned_block : memory::no_block);
       if (chain.start % block_size_ != 0 &&
-          segments_[chain.parent][g].blocks.back() == memory::no_block)
+          chain_blocks_[chain.parent][g].blocks.back() == memory::no_block)
         blocks.front() = memory::no_block;
     }
   }
@@ -254,7 +254,7 @@ LoadPlan::BlockTables LoadPlan::block_tables(const Text& text) const {
     std::vector<memory::Block>& blocks = table[g];
     for (const uint32_t c : path) {
       blocks.resize(first_block(tables_.chains[c]));
-      const Segment& own = segments_[c][g];
+      const ChainBlocks& own = chain_blocks_[c][g];
       blocks.insert(blocks.end(), own.blocks.begin(), own.blocks.end());
     }
     blocks.resize(ceil_div(text.length, block_size_));
@@ -354,7 +354,7 @@ void LoadPlan::cut_to_saved(Text& text) const {
 
 std::vector<uint64_t> LoadPlan::count_blocks() const {
   std::vector<uint64_t> counts(groups_);
-  for (const std::vector<Segment>& chain : segments_)
+  for (const std::vector<ChainBlocks>& chain : chain_blocks_)
     for (size_t g = 0; g < groups_; g++)
       for (const memory::Block block : chain[g].blocks) counts[g] += block != memory::no_block;
   check_capacity(counts);

@@ -11,11 +11,11 @@ namespace pkv::file {
 
 // Throws MISMATCH unless the file has the model, the storage and the fingerprint of this load, and
 // its salts may be trusted.
-void check_fits(const Cache& cache, const OpenedFile& file, const Options& options);
+void check_fits(const Cache& cache, const OpenedFile& file, const FileOptions& options);
 
 // The blocks of a chain in one group. If blocks are larger than those that were saved, the first
 // one may begin before the chain. Then the end of the parent chain is copied into it.
-struct Segment {
+struct ChainBlocks {
   // no_block if the file does not fill the block; planned_block until the load has taken one.
   std::vector<memory::Block> blocks;
   std::vector<uint32_t> ids;  // of the blocks that the load has taken
@@ -48,7 +48,7 @@ class LoadPlan {
   std::span<const Text> sessions() const { return sessions_; }
   // Returns the texts of the index, cut to their saved parts, the least recently used first.
   std::vector<Text> entries() const;
-  Segment& segment(uint32_t chain, size_t g) { return segments_[chain][g]; }
+  ChainBlocks& chain_blocks(uint32_t chain, size_t g) { return chain_blocks_[chain][g]; }
   // Sets how many tokens of each chain were saved, from the end of the file: fewer than the chain
   // has if the index lost a block meanwhile. Throws CORRUPT if a chain has fewer tokens.
   void set_saved_tokens(std::span<const uint64_t> lengths);
@@ -85,9 +85,9 @@ class LoadPlan {
   const size_t groups_;
   const uint64_t block_size_;
   std::vector<Text> sessions_, entries_;
-  std::vector<bool> needed_;                    // by chain
-  std::vector<std::vector<Segment>> segments_;  // by chain and group
-  std::vector<uint64_t> saved_tokens_;          // by chain
+  std::vector<bool> needed_;                            // by chain
+  std::vector<std::vector<ChainBlocks>> chain_blocks_;  // by chain and group
+  std::vector<uint64_t> saved_tokens_;                  // by chain
 };
 
 }  // namespace pkv::file

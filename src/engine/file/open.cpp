@@ -6,7 +6,7 @@
 
 namespace pkv::file {
 
-OpenedFile::OpenedFile(const Options& options, Source& source) : reader(source, options.key) {
+OpenedFile::OpenedFile(const FileOptions& options, Source& source) : reader(source, options.key) {
   unsigned char read[sizes_bytes];
   reader.read(read, sizeof read);
   sizes = parse_sizes(read, reader.header());

@@ -1,4 +1,4 @@
-// Moves the body of a file through three windows in turn, for reading and for writing.
+// Moves the body of a file through three buffers in turn, for reading and for writing.
 #include "engine/file/pieces.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace pkv::file {
 namespace {
 
 // With fewer pieces the stages wait for one another more often; more are hardly faster.
-constexpr size_t window_pieces = 8;
-constexpr size_t window_bytes = window_pieces * piece_bytes;
+constexpr size_t buffer_pieces = 8;
+constexpr size_t window_bytes = buffer_pieces * piece_bytes;
 
 // Returns the size of piece i of n bytes, of which only the last one may be short.
 size_t piece_size(size_t n, size_t i) { return std::min(piece_bytes, n - i * piece_bytes); }
@@ -44,13 +44,13 @@ uint64_t file_bytes(const Header& header) {
 // ---- Reading ------------------------------------------------------------------------------------
 
 // Bytes [begin, begin + size) of the rest of the body, and the `lookback` bytes before them.
-struct FileReader::Window {
-  Window(size_t lookback_bytes, size_t room)
+struct FileReader::Buffer {
+  Buffer(size_t lookback_bytes, size_t room)
       : lookback(lookback_bytes), bytes(lookback_bytes + room + tag_bytes) {}
   size_t pieces() const { return ceil_div(size, piece_bytes); }
   unsigned char* data() { return bytes.data() + lookback; }
-  // Copies the end of the window before, where a tile may begin that ends in this one.
-  void copy_lookback_from(const Window& before) {
+  // Copies the end of the buffer before, where a tile may begin that ends in this one.
+  void copy_lookback_from(const Buffer& before) {
     std::memcpy(bytes.data(), before.bytes.data() + before.size, lookback);
   }
 
@@ -58,7 +58,7 @@ struct FileReader::Window {
   std::vector<unsigned char> bytes;
   uint64_t begin = 0;
   size_t size = 0;
-  std::array<Piece, window_pieces> tags;
+  std::array<Piece, buffer_pieces> tags;
 };
 
 FileReader::FileReader(Source& source, std::span<const unsigned char> key)
@@ -116,20 +116,20 @@ void FileReader::read(void* to, size_t n) {
   }
 }
 
-void FileReader::fill(Window& window, uint64_t begin) {
-  window.begin = begin;
-  window.size = 0;
-  for (size_t i = 0; i < window_pieces && left_ > 0; i++)
-    window.size += read_piece(window.data() + window.size, window.tags[i]);
+void FileReader::fill(Buffer& buffer, uint64_t begin) {
+  buffer.begin = begin;
+  buffer.size = 0;
+  for (size_t i = 0; i < buffer_pieces && left_ > 0; i++)
+    buffer.size += read_piece(buffer.data() + buffer.size, buffer.tags[i]);
 }
 
-// Three windows rotate: this thread fills one, while workers open (check and decrypt) the one
+// Three buffers rotate: this thread fills one, while workers open (check and decrypt) the one
 // before and consume the one before that.
 void FileReader::read_rest(Workers& workers, size_t lookback, const Consume& consume,
                            const Consume& consume_here) {
   const size_t room = static_cast<size_t>(
       std::min<uint64_t>(window_bytes, std::max<uint64_t>(left_, piece_.size() - at_)));
-  Window filling(lookback, room), opening(lookback, room), consuming(lookback, room);
+  Buffer filling(lookback, room), opening(lookback, room), consuming(lookback, room);
   consuming.size = piece_.size() - at_;
   std::copy(piece_.begin() + static_cast<std::ptrdiff_t>(at_), piece_.end(), consuming.data());
   at_ = piece_.size();
@@ -156,8 +156,8 @@ void FileReader::read_rest(Workers& workers, size_t lookback, const Consume& con
 
 // ---- Writing ------------------------------------------------------------------------------------
 
-struct FileWriter::Window {
-  explicit Window(size_t room) : bytes(room) {}
+struct FileWriter::Buffer {
+  explicit Buffer(size_t room) : bytes(room) {}
   size_t pieces() const { return ceil_div(size, piece_bytes); }
   std::span<unsigned char> piece(size_t i) {
     return {bytes.data() + i * piece_bytes, piece_size(size, i)};
@@ -166,7 +166,7 @@ struct FileWriter::Window {
   std::vector<unsigned char> bytes;  // `size` of them, then the overrun
   uint64_t begin = 0;                // the position in the body
   size_t size = 0;
-  std::array<Tag, window_pieces> tags;
+  std::array<Tag, buffer_pieces> tags;
 };
 
 FileWriter::FileWriter(Sink& sink, std::span<const unsigned char> key, const Header& header)
@@ -176,36 +176,36 @@ FileWriter::FileWriter(Sink& sink, std::span<const unsigned char> key, const Hea
       body_(header.body_bytes),
       previous_tag_(sealer_.header_tag()) {}
 
-// Returns how many tasks seal a window. Pieces are encrypted independently, one task each. A
+// Returns how many tasks seal a buffer. Pieces are encrypted independently, one task each. A
 // checksum depends on the one before it, so one task makes all of them.
-size_t FileWriter::seal_tasks(const Window& window) const {
-  return sealer_.encrypts() ? window.pieces() : std::min<size_t>(window.pieces(), 1);
+size_t FileWriter::seal_tasks(const Buffer& buffer) const {
+  return sealer_.encrypts() ? buffer.pieces() : std::min<size_t>(buffer.pieces(), 1);
 }
 
-void FileWriter::seal(Window& window, size_t task) {
-  const size_t end = sealer_.encrypts() ? task + 1 : window.pieces();
+void FileWriter::seal(Buffer& buffer, size_t task) {
+  const size_t end = sealer_.encrypts() ? task + 1 : buffer.pieces();
   for (size_t i = task; i < end; i++) {
-    const uint64_t first = window.begin + i * piece_bytes;
-    const PiecePosition position{first / piece_bytes, first + window.piece(i).size() == body_,
+    const uint64_t first = buffer.begin + i * piece_bytes;
+    const PiecePosition position{first / piece_bytes, first + buffer.piece(i).size() == body_,
                                  previous_tag_};
-    window.tags[i] = sealer_.seal(position, window.piece(i));
-    if (!sealer_.encrypts()) previous_tag_ = window.tags[i];
+    buffer.tags[i] = sealer_.seal(position, buffer.piece(i));
+    if (!sealer_.encrypts()) previous_tag_ = buffer.tags[i];
   }
 }
 
-void FileWriter::write(Window& window) {
-  for (size_t i = 0; i < window.pieces(); i++) {
-    sink_.write(window.piece(i).data(), window.piece(i).size());
-    sink_.write(window.tags[i].data(), tag_bytes);
+void FileWriter::write(Buffer& buffer) {
+  for (size_t i = 0; i < buffer.pieces(); i++) {
+    sink_.write(buffer.piece(i).data(), buffer.piece(i).size());
+    sink_.write(buffer.tags[i].data(), tag_bytes);
   }
 }
 
-// Three windows rotate: workers fill one and seal the one before, while this thread writes the one
+// Three buffers rotate: workers fill one and seal the one before, while this thread writes the one
 // before that.
 void FileWriter::write(Workers& workers, uint64_t parallel_bytes, size_t overrun, const Put& put,
                        const Put& put_here) {
   const size_t room = static_cast<size_t>(std::min<uint64_t>(window_bytes, body_)) + overrun;
-  Window filling(room), sealing(room), writing(room);
+  Buffer filling(room), sealing(room), writing(room);
   sink_.write(header_.data(), header_.size());
   sink_.write(sealer_.header_tag().data(), tag_bytes);
   for (uint64_t begin = 0; begin < body_ || sealing.size + writing.size > 0;) {

@@ -1,7 +1,7 @@
-// Reads and writes a file piece by piece, in windows of several pieces: while the calling thread
-// reads or writes one window, worker threads check, encrypt or convert the windows beside it. Only
+// Reads and writes a file piece by piece, in buffers of several pieces: while the calling thread
+// reads or writes one buffer, worker threads check, encrypt or convert the buffers beside it. Only
 // the calling thread ever waits for the stream, and never inside the arena or a runner, so a pipe
-// that nobody drains stops no step. Tiles may cross the ends of pieces and windows.
+// that nobody drains stops no step. Tiles may cross the ends of pieces and buffers.
 #pragma once
 
 #include <functional>
@@ -42,11 +42,11 @@ class FileReader {
     PiecePosition position;
     Tag tag;
   };
-  struct Window;
+  struct Buffer;
   size_t read_piece(unsigned char* to, Piece& piece);
   void open(const Piece& piece, std::span<unsigned char> bytes) const;
   void refill();
-  void fill(Window& window, uint64_t begin);
+  void fill(Buffer& buffer, uint64_t begin);
 
   Source* source_;
   Header header_;
@@ -74,10 +74,10 @@ class FileWriter {
              const Put& put_here = {});
 
  private:
-  struct Window;
-  size_t seal_tasks(const Window& window) const;
-  void seal(Window& window, size_t task);
-  void write(Window& window);
+  struct Buffer;
+  size_t seal_tasks(const Buffer& buffer) const;
+  void seal(Buffer& buffer, size_t task);
+  void write(Buffer& buffer);
 
   Sink& sink_;
   const std::vector<unsigned char> header_;

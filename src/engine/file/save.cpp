@@ -110,7 +110,7 @@ void add_entries(const prefix::Image& image, ChainBuilder& builder, Salts& salts
   }
 }
 
-Tables describe_cache(const CacheConfig& config, const Options& options) {
+Tables describe_cache(const CacheConfig& config, const FileOptions& options) {
   Tables tables;
   tables.block_size = config.block_size;
   tables.has_kv = config.has_bytes();
@@ -185,7 +185,7 @@ void check_tables(const Cache& cache, std::span<const unsigned char> encoded) {
 // may happen: in debug builds, and if the engine is asked for blocks.
 class CheckedSink final : public Sink {
  public:
-  CheckedSink(Sink& to, const Options& options, Cache& cache)
+  CheckedSink(Sink& to, const FileOptions& options, Cache& cache)
       : to_(to),
         options_(options),
         workers_(cache.workers()),
@@ -214,7 +214,7 @@ class CheckedSink final : public Sink {
   }
 
   Sink& to_;
-  const Options& options_;
+  const FileOptions& options_;
   Workers& workers_;
   const bool delays_;
   std::vector<unsigned char> written_;  // in debug builds, or if it is written later
@@ -357,8 +357,8 @@ std::vector<SavedGroup> saved_groups(const CacheConfig& config) {
   return groups;
 }
 
-void save(Cache& cache, std::span<const FrozenSequence> items, const Options& options, Sink& sink,
-          uint64_t* bytes) {
+void save(Cache& cache, std::span<const FrozenSequence> items, const FileOptions& options,
+          Sink& sink, uint64_t* bytes) {
   if (!options.key.empty()) check_ciphers();
   Tables tables = describe_cache(cache.config(), options);
   ChainBuilder builder(cache);

@@ -8,10 +8,10 @@ CachedBlocks::CachedBlocks(std::span<const std::unique_ptr<memory::Group>> group
                            std::pmr::memory_resource& memory)
     : groups_(groups) {
   for (size_t g = 0; g < groups.size(); g++) {
-    auto& slots = blocks_.emplace_back(Blocks{std::pmr::vector<Slot>(&memory)}).slots;
-    slots.resize(size_t{groups[g]->pool.blocks()} + none);
+    auto& links = blocks_.emplace_back(Blocks{std::pmr::vector<BlockLink>(&memory)}).links;
+    links.resize(size_t{groups[g]->pool.blocks()} + none);
     for (const List list : {shared, inner, edge})
-      slots[head(g, list)].before = slots[head(g, list)].after = head(g, list);
+      links[head(g, list)].before = links[head(g, list)].after = head(g, list);
     groups[g]->pool.list_alone();
   }
 }
@@ -22,31 +22,31 @@ void CachedBlocks::set_evictable(size_t group, uint32_t id, bool now) noexcept {
 }
 
 void CachedBlocks::move(size_t group, uint32_t id, List list) noexcept {
-  std::pmr::vector<Slot>& slots = blocks_[group].slots;
+  std::pmr::vector<BlockLink>& links = blocks_[group].links;
   // Blocks of full groups that are in no list are counted with their nodes.
   const auto can_go = [&](List in) {
     return sparse(group) ? in == inner || in == edge : in == none;
   };
-  Slot& slot = slots[id];
-  if (can_go(list) != can_go(slot.list)) set_evictable(group, id, can_go(list));
-  if (slot.list != none) {
-    slots[slot.before].after = slot.after;
-    slots[slot.after].before = slot.before;
+  BlockLink& link = links[id];
+  if (can_go(list) != can_go(link.list)) set_evictable(group, id, can_go(list));
+  if (link.list != none) {
+    links[link.before].after = link.after;
+    links[link.after].before = link.before;
   }
-  slot.list = list;
+  link.list = list;
   if (list == none) return;
-  const bool first = list == inner && slot.passing && groups_[group]->has_states();
-  slot.after = first ? slots[head(group, list)].after : head(group, list);
-  slot.before = slots[slot.after].before;
-  slots[slot.before].after = slots[slot.after].before = id;
+  const bool first = list == inner && link.passing && groups_[group]->has_states();
+  link.after = first ? links[head(group, list)].after : head(group, list);
+  link.before = links[link.after].before;
+  links[link.before].after = links[link.after].before = id;
 }
 
 void CachedBlocks::add(size_t group, memory::Block block, Node& node, uint32_t position,
                        bool passing) noexcept {
-  Slot& slot = blocks_[group].slots[memory::block_id(block)];
-  slot.node = &node;
-  slot.position = position;
-  slot.passing = passing;
+  BlockLink& link = blocks_[group].links[memory::block_id(block)];
+  link.node = &node;
+  link.position = position;
+  link.passing = passing;
   share(group, block);
 }
 
@@ -58,7 +58,7 @@ void CachedBlocks::remove(size_t group, memory::Block block) noexcept {
     if (list_of(group, block) == shared) unshare(group, id);
     set_evictable(group, id, false);
   }
-  blocks_[group].slots[id].node = nullptr;
+  blocks_[group].links[id].node = nullptr;
 }
 
 void CachedBlocks::begin_use(Node& node) noexcept {
@@ -88,10 +88,10 @@ bool CachedBlocks::has_shared(const Node& node, uint32_t position) const noexcep
 }
 
 bool CachedBlocks::unshare(size_t group, uint32_t id) noexcept {
-  const Slot& slot = blocks_[group].slots[id];
+  const BlockLink& link = blocks_[group].links[id];
   move(group, id, none);
-  const bool none_left = !has_shared(*slot.node, slot.position);
-  slot.node->shared -= none_left;
+  const bool none_left = !has_shared(*link.node, link.position);
+  link.node->shared -= none_left;
   return none_left;
 }
 
@@ -110,10 +110,10 @@ void CachedBlocks::for_each_edge(const Node& node, const Visit& visit) noexcept 
 void CachedBlocks::split(Node& upper) noexcept {
   Node& lower = **upper.children.begin();
   upper.for_each_block([&](uint32_t, size_t group, memory::Block block) {
-    if (block != memory::no_block) blocks_[group].slots[memory::block_id(block)].node = &upper;
+    if (block != memory::no_block) blocks_[group].links[memory::block_id(block)].node = &upper;
   });
   for_each_edge(upper, [&](size_t group, uint32_t id) {
-    if (blocks_[group].slots[id].list == inner) move(group, id, edge);
+    if (blocks_[group].links[id].list == inner) move(group, id, edge);
   });
   if (lower.shared == 0) return;
   for (uint32_t i = 0; i < upper.size; i++) upper.shared += has_shared(upper, upper.start + i);
@@ -142,29 +142,29 @@ void CachedBlocks::unpin(Node& node) noexcept {
 }
 
 bool CachedBlocks::gives_up(size_t group, uint32_t id) const {
-  const Slot& slot = blocks_[group].slots[id];
-  return slot.node != nullptr &&
-         (slot.node->pinned == 0 || is_inner(group, *slot.node, slot.position));
+  const BlockLink& link = blocks_[group].links[id];
+  return link.node != nullptr &&
+         (link.node->pinned == 0 || is_inner(group, *link.node, link.position));
 }
 
 // An inner block can go although its node is pinned. A block of an unused node of a full group is
 // reviewed by the caller.
 void CachedBlocks::review_sparse(size_t group, uint32_t id) noexcept {
   if (!sparse(group) || !is_only_ours(group, id)) return;
-  const Slot& slot = blocks_[group].slots[id];
-  const bool in_node = is_inner(group, *slot.node, slot.position);
-  if (in_node || slot.node->pinned == 0) move(group, id, in_node ? inner : edge);
+  const BlockLink& link = blocks_[group].links[id];
+  const bool in_node = is_inner(group, *link.node, link.position);
+  if (in_node || link.node->pinned == 0) move(group, id, in_node ? inner : edge);
 }
 
 std::optional<CachedBlocks::Place> CachedBlocks::first(size_t group, List list) noexcept {
-  const std::pmr::vector<Slot>& slots = blocks_[group].slots;
+  const std::pmr::vector<BlockLink>& links = blocks_[group].links;
   for (;;) {
-    const uint32_t id = slots[head(group, list)].after;
+    const uint32_t id = links[head(group, list)].after;
     if (id == head(group, list)) return std::nullopt;
-    const Slot& slot = slots[id];
+    const BlockLink& link = links[id];
     // The node may have become shorter since the block was found to be an inner one.
-    if (list == edge || is_inner(group, *slot.node, slot.position))
-      return Place{slot.node, slot.position};
+    if (list == edge || is_inner(group, *link.node, link.position))
+      return Place{link.node, link.position};
     move(group, id, edge);
   }
 }

@@ -77,7 +77,7 @@ class CachedBlocks {
       const std::optional<uint32_t> id = groups_[group]->pool.take_alone();
       if (!id) return;
       if (!sparse(group) && is_only_ours(group, *id)) {
-        if (unshare(group, *id)) visit(*blocks_[group].slots[*id].node);
+        if (unshare(group, *id)) visit(*blocks_[group].links[*id].node);
       } else {
         review_sparse(group, *id);
       }
@@ -98,21 +98,21 @@ class CachedBlocks {
 
   // Returns where the index has a block; the node is nullptr if it does not have it.
   Place place_of(size_t group, uint32_t id) const {
-    const Slot& slot = blocks_[group].slots[id];
-    return {slot.node, slot.position};
+    const BlockLink& link = blocks_[group].links[id];
+    return {link.node, link.position};
   }
   bool has(size_t group, memory::Block block) const {
     return place_of(group, memory::block_id(block)).node != nullptr;
   }
   // Returns the list that a block is in, or `none`.
   List list_of(size_t group, memory::Block block) const {
-    return blocks_[group].slots[memory::block_id(block)].list;
+    return blocks_[group].links[memory::block_id(block)].list;
   }
   // Returns whether a block of a sparse group that the index has is kept by pins of its node, as
   // long as there are any.
   bool kept_by_pin(size_t group, uint32_t id) const {
-    const Slot& slot = blocks_[group].slots[id];
-    return sparse(group) && slot.list == shared && !is_inner(group, *slot.node, slot.position);
+    const BlockLink& link = blocks_[group].links[id];
+    return sparse(group) && link.list == shared && !is_inner(group, *link.node, link.position);
   }
   // Returns true if the index has a block and no pin keeps it.
   bool gives_up(size_t group, uint32_t id) const;
@@ -122,8 +122,8 @@ class CachedBlocks {
   std::optional<Place> first(size_t group, List list) noexcept;
 
  private:
-  // A link of a ring; the last three slots of a group are the heads of its lists.
-  struct Slot {
+  // A link of a ring; the last three links of a group are the heads of its lists.
+  struct BlockLink {
     Node* node = nullptr;   // nullptr: the index does not have the block
     uint32_t position = 0;  // in blocks, from the beginning of the text
     uint32_t before = 0, after = 0;
@@ -131,14 +131,14 @@ class CachedBlocks {
     bool passing = false;
   };
   struct Blocks {
-    std::pmr::vector<Slot> slots;  // by block id
+    std::pmr::vector<BlockLink> links;  // by block id
     uint64_t evictable = 0;
   };
 
   uint32_t head(size_t group, List list) const { return groups_[group]->pool.blocks() + list; }
   // Returns true if a block is listed as shared, but only the index references it.
   bool is_only_ours(size_t group, uint32_t id) const {
-    return blocks_[group].slots[id].list == shared && groups_[group]->pool.references(id) == 1;
+    return blocks_[group].links[id].list == shared && groups_[group]->pool.references(id) == 1;
   }
   // Makes a shared block of a sparse group evictable if neither a reference nor a pin keeps it.
   void review_sparse(size_t group, uint32_t id) noexcept;

@@ -154,7 +154,7 @@ bool Forecast::end_pins(std::vector<Node*>& needed) {
   std::vector<Node*> pins;
   for (const auto& [until, node] : index_->pins) pins.push_back(node);
   std::vector<size_t> ends;  // by pin: the place of its node
-  std::vector<Pinned> nodes = nodes_of(pins, ends);
+  std::vector<PinnedNode> nodes = nodes_of(pins, ends);
   std::vector<size_t> order(nodes.size());
   for (size_t i = 0; i < order.size(); i++) order[i] = i;
   std::sort(order.begin(), order.end(),
@@ -172,9 +172,9 @@ bool Forecast::end_pins(std::vector<Node*>& needed) {
 }
 
 // Returns the nodes that pins keep, and where each pin ends among them.
-std::vector<Forecast::Pinned> Forecast::nodes_of(std::span<Node* const> pins,
-                                                 std::vector<size_t>& ends) {
-  std::vector<Pinned> nodes;
+std::vector<Forecast::PinnedNode> Forecast::nodes_of(std::span<Node* const> pins,
+                                                     std::vector<size_t>& ends) {
+  std::vector<PinnedNode> nodes;
   std::unordered_map<const Node*, size_t> places;
   for (size_t pin = 0; pin < pins.size(); pin++) {
     size_t below = none;
@@ -202,7 +202,7 @@ std::vector<Forecast::Pinned> Forecast::nodes_of(std::span<Node* const> pins,
 
 // Counts the blocks of a node of which all pins end or begin again: those that uses kept, and those
 // of sparse groups that pins keep.
-void Forecast::change_pinned(Pinned& pinned, Change to) {
+void Forecast::change_pinned(PinnedNode& pinned, Change to) {
   const Node& node = *pinned.node;
   const auto count_blocks = [&](Change change) {
     node.for_each_block([&](uint32_t, size_t group, memory::Block block) {
@@ -228,7 +228,7 @@ void Forecast::change_pinned(Pinned& pinned, Change to) {
 // Returns whether the call fits without the end of a pin; if not, the pin stays ended. Goes down to
 // the pin: if the call does not fit with a node, neither does it with any node below, now or when
 // more pins are kept.
-bool Forecast::can_keep(std::vector<Pinned>& nodes, size_t end) {
+bool Forecast::can_keep(std::vector<PinnedNode>& nodes, size_t end) {
   std::vector<size_t> path;  // upwards
   size_t i = end;
   for (; i != none && nodes[i].free && !nodes[i].needed; i = nodes[i].above) path.push_back(i);

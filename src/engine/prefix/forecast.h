@@ -87,7 +87,7 @@ class Forecast {
  private:
   enum Change { gone, back };
   // A node that pins keep.
-  struct Pinned {
+  struct PinnedNode {
     const Node* node;
     size_t above;  // the place of its parent; `none`: a root
     size_t last;   // the number of the last pin to end at this node or below
@@ -118,9 +118,9 @@ class Forecast {
   void count(size_t group, uint32_t id, Change change);
 
   bool end_pins(std::vector<Node*>& pins);
-  static std::vector<Pinned> nodes_of(std::span<Node* const> pins, std::vector<size_t>& ends);
-  void change_pinned(Pinned& pinned, Change change);
-  bool can_keep(std::vector<Pinned>& nodes, size_t end);
+  static std::vector<PinnedNode> nodes_of(std::span<Node* const> pins, std::vector<size_t>& ends);
+  void change_pinned(PinnedNode& pinned, Change change);
+  bool can_keep(std::vector<PinnedNode>& nodes, size_t end);
 
   uint32_t references(size_t group, uint32_t id) const;
   bool index_has(size_t group, uint32_t id) const;

@@ -4,8 +4,8 @@
 
 namespace pkv::prefix {
 
-Pinned Hints::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
-  Pinned result;
+PinResult Hints::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
+  PinResult result;
   Space* const space = data_.spaces.find(salt);
   if (space == nullptr) return result;
   Tree::Found found = data_.tree.find(space->root, text);
@@ -23,7 +23,7 @@ Pinned Hints::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
 
 // Returns how many blocks of a text can be pinned. A salt with a quota may pin half of it, so that
 // its sessions still have something cached.
-uint32_t Hints::clip(const Space& space, const Tree::Found& found, Pinned& result) const {
+uint32_t Hints::clip(const Space& space, const Tree::Found& found, PinResult& result) const {
   uint32_t pinned = 0;  // of the path, which is pinned from its beginning on
   for (const Node* node = found.node; node != nullptr && pinned == 0; node = node->parent)
     if (node->pinned > 0) pinned = std::min(node->end(), result.cached);

@@ -9,7 +9,7 @@
 namespace pkv::prefix {
 
 // What a pin found and did, in blocks of the text.
-struct Pinned {
+struct PinResult {
   uint32_t cached = 0, pinned = 0;  // pinned is lower where a limit was reached
   bool quota_reached = false;       // the limit was the quota of the salt
 };
@@ -20,7 +20,7 @@ class Hints {
       : data_(data), uses_(uses), matcher_(matcher), max_pinned_(max_pinned) {}
 
   // See the functions of Index with these names.
-  Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
+  PinResult pin(std::string_view salt, Tokens text, uint64_t duration_ms);
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
   // Ends the pin that ends at a node, for a step that would fail without its blocks.
   void yield(Node& end) noexcept;
@@ -33,7 +33,7 @@ class Hints {
   uint64_t pinned() const { return pinned_; }
 
  private:
-  uint32_t clip(const Space& space, const Tree::Found& found, Pinned& result) const;
+  uint32_t clip(const Space& space, const Tree::Found& found, PinResult& result) const;
   void begin(Node& end, uint32_t asked, uint64_t until);
   void end(Node& end) noexcept;
   void expire(uint64_t now) noexcept;

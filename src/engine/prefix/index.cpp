@@ -7,7 +7,7 @@
 
 namespace pkv::prefix {
 
-Index::Index(const Options& options, std::span<const std::unique_ptr<memory::Group>> groups,
+Index::Index(const IndexOptions& options, std::span<const std::unique_ptr<memory::Group>> groups,
              HookMemory& memory)
     : data_(options, groups, memory),
       uses_(data_),
@@ -278,7 +278,7 @@ bool Index::is_over(uint64_t time) const { return data_.time.now_ms() >= time; }
 
 uint64_t Index::time_in(uint64_t duration_ms) const { return data_.time.in_ms(duration_ms); }
 
-Pinned Index::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
+PinResult Index::pin(std::string_view salt, Tokens text, uint64_t duration_ms) {
   const auto lock = lock_now();
   return hints_.pin(salt, text, duration_ms);
 }

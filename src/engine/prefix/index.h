@@ -34,7 +34,7 @@ namespace pkv::prefix {
 
 class Index {
  public:
-  Index(const Options& options, std::span<const std::unique_ptr<memory::Group>> groups,
+  Index(const IndexOptions& options, std::span<const std::unique_ptr<memory::Group>> groups,
         HookMemory& memory);
 
   // Uses a path of the index until the object is destroyed. It is copied (as another use) and
@@ -140,7 +140,7 @@ class Index {
   uint64_t time_in(uint64_t duration_ms) const;  // for 0, a time that never comes
   // Keeps the cached part of a text even if it is unused, for a time or (0) without an end. A pin
   // that ends there already is prolonged. Throws bad_alloc.
-  Pinned pin(std::string_view salt, Tokens text, uint64_t duration_ms);
+  PinResult pin(std::string_view salt, Tokens text, uint64_t duration_ms);
   // Ends the pin of this text, which has whole blocks. Returns where it ended, in blocks; that is
   // before the end of the text if it was clipped. Returns 0 if there is none.
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;

@@ -9,7 +9,7 @@ namespace pkv::prefix {
 
 namespace {
 
-std::unique_ptr<Policy> make_policy(const Options& options, uint64_t capacity,
+std::unique_ptr<Policy> make_policy(const IndexOptions& options, uint64_t capacity,
                                     std::pmr::memory_resource& memory) {
   if (options.config.eviction == PKV_EVICTION_LRU)
     return std::make_unique<NodeHeap>(&Node::place, memory);
@@ -19,7 +19,7 @@ std::unique_ptr<Policy> make_policy(const Options& options, uint64_t capacity,
 
 }  // namespace
 
-IndexData::IndexData(const Options& options,
+IndexData::IndexData(const IndexOptions& options,
                      std::span<const std::unique_ptr<memory::Group>> all_groups,
                      HookMemory& hook_memory)
     : memory(hook_memory),

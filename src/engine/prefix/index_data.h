@@ -13,7 +13,7 @@
 #include "engine/prefix/cached_blocks.h"
 #include "engine/prefix/events.h"
 #include "engine/prefix/image.h"
-#include "engine/prefix/options.h"
+#include "engine/prefix/index_options.h"
 #include "engine/prefix/policy.h"
 #include "engine/prefix/spaces.h"
 
@@ -24,7 +24,7 @@ using Deadlines = std::pmr::set<std::pair<uint64_t, Node*>>;
 
 struct IndexData {
   // Throws bad_alloc.
-  IndexData(const Options& options, std::span<const std::unique_ptr<memory::Group>> groups,
+  IndexData(const IndexOptions& options, std::span<const std::unique_ptr<memory::Group>> groups,
             HookMemory& memory);
 
   uint32_t block_size() const { return tree.block_size(); }

@@ -83,11 +83,11 @@ Node* LearnedPolicy::victim() noexcept {
 Node* LearnedPolicy::lowest(const Candidates& candidates) const noexcept {
   const auto entry = [&](size_t place) {
     const Facts& facts = candidates.facts[place];
-    return Shortlist::Entry{candidates.nodes[place], facts, worth(facts)};
+    return Shortlist::Candidate{candidates.nodes[place], facts, worth(facts)};
   };
-  Shortlist::Entry lowest = entry(0);
+  Shortlist::Candidate lowest = entry(0);
   for (size_t i = 1; i < candidates.nodes.size(); i++)
-    if (const Shortlist::Entry each = entry(i); each.before(lowest)) lowest = each;
+    if (const Shortlist::Candidate each = entry(i); each.before(lowest)) lowest = each;
   return lowest.node;
 }
 
@@ -105,7 +105,7 @@ void LearnedPolicy::validate() const {
     }
   }
   const auto& [nodes, facts] = candidates_[shortlist_retention_];
-  for (const Shortlist::Entry& entry : shortlist_.entries()) {
+  for (const Shortlist::Candidate& entry : shortlist_.entries()) {
     const auto place = std::find(nodes.begin(), nodes.end(), entry.node) - nodes.begin();
     if (static_cast<size_t>(place) == nodes.size() || facts[place] != entry.facts)
       fail(PKV_INTERNAL, "eviction: a node of the shortlist is not a candidate with these facts");

@@ -22,17 +22,17 @@ struct Facts {
 class Shortlist {
  public:
   static constexpr size_t size = 16;
-  struct Entry {
+  struct Candidate {
     Node* node;
     Facts facts;
     float worth;
     // The lowest worth goes first, and among equals the least recently used.
-    bool before(const Entry& other) const {
+    bool before(const Candidate& other) const {
       return worth != other.worth ? worth < other.worth : facts.last_use < other.facts.last_use;
     }
   };
 
-  std::span<const Entry> entries() const { return std::span(entries_).first(count_); }
+  std::span<const Candidate> entries() const { return std::span(entries_).first(count_); }
   void clear() { count_ = 0; }
   void remove(const Node& node) {
     for (size_t i = 0; i < count_; i++)
@@ -44,10 +44,10 @@ class Shortlist {
   // Sets the worth of each entry to worth(facts), since time has passed.
   template <class Worth>
   void judge(const Worth& worth) {
-    for (Entry& entry : std::span(entries_).first(count_)) entry.worth = worth(entry.facts);
+    for (Candidate& entry : std::span(entries_).first(count_)) entry.worth = worth(entry.facts);
   }
   // Adds an entry, or replaces the one of the same node. A full list loses the last to go.
-  void offer(const Entry& entry) {
+  void offer(const Candidate& entry) {
     size_t last = 0;
     for (size_t i = 0; i < count_; i++) {
       if (entries_[i].node == entry.node) {
@@ -70,7 +70,7 @@ class Shortlist {
   }
 
  private:
-  std::array<Entry, size> entries_;
+  std::array<Candidate, size> entries_;
   size_t count_ = 0;
 };
 

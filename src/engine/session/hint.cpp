@@ -72,7 +72,7 @@ class TextHint {
   }
 
   pkv_hint_result pin() const {
-    const prefix::Pinned done = index_.pin(salt_, text_, hint_.duration_ms);
+    const prefix::PinResult done = index_.pin(salt_, text_, hint_.duration_ms);
     if (done.cached == 0) return missing();
     const pkv_hint_reason limit = done.quota_reached ? PKV_HINT_QUOTA : PKV_HINT_LIMIT;
     if (done.pinned == 0) return rejected(limit);

@@ -17,9 +17,9 @@ namespace {
 
 // Computes how many blocks the pools would have if some sessions were suspended, without changing
 // anything.
-class Forecast {
+class FreeBlocks {
  public:
-  explicit Forecast(const Cache& cache)
+  explicit FreeBlocks(const Cache& cache)
       : cache_(cache), gone_(cache.groups().size()), given_up_(cache.groups().size()) {
     for (const auto& group : cache.groups()) {
       const size_t g = free_.size();
@@ -261,7 +261,7 @@ class Plan {
   const Cache& cache_;
   const std::span<Session* const> sessions_;
   const std::span<const uint32_t> new_tokens_;
-  Forecast forecast_;
+  FreeBlocks forecast_;
   Needs needs_;
   std::vector<size_t> victims_;
   std::vector<bool> suspended_;

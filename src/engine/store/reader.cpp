@@ -21,7 +21,7 @@ constexpr uint64_t slice_bytes = uint64_t{1} << 20;
 
 }  // namespace
 
-bool Reader::Request::concerns(std::string_view other_salt, prefix::Tokens other) const {
+bool Reader::Prefetch::concerns(std::string_view other_salt, prefix::Tokens other) const {
   const size_t common = std::min(text.size(), other.size());
   return salt == other_salt &&
          std::equal(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(common),
@@ -30,11 +30,11 @@ bool Reader::Request::concerns(std::string_view other_salt, prefix::Tokens other
 
 bool Reader::prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
                       uint64_t duration_ms) {
-  Request request{std::string(salt), std::vector<int32_t>(text.begin(), text.end()), retention,
-                  cache().prefix()->time_in(duration_ms)};
+  Prefetch request{std::string(salt), std::vector<int32_t>(text.begin(), text.end()), retention,
+                   cache().prefix()->time_in(duration_ms)};
   worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
   const std::lock_guard lock(requests_mutex_);
-  const Request& added = add(std::move(request));
+  const Prefetch& added = add(std::move(request));
   const bool full = requests_.size() > max_requests, drops_it = full && &requests_.back() == &added;
   if (full) requests_.pop_back();
   requested_.notify_one();
@@ -44,20 +44,20 @@ bool Reader::prefetch(std::string_view salt, prefix::Tokens text, uint8_t retent
 
 // Inserts a request one turn after the last of its salt or, if there is none, after the first of
 // all. So the very last one is the newest of the salt that has the most.
-const Reader::Request& Reader::add(Request request) {
+const Reader::Prefetch& Reader::add(Prefetch request) {
   uint64_t before = requests_.empty() ? 0 : requests_.front().turn;
-  for (const Request& each : requests_)
+  for (const Prefetch& each : requests_)
     if (each.salt == request.salt) before = each.turn;
   request.turn = before + 1;
   const auto later = std::find_if(requests_.begin(), requests_.end(),
-                                  [&](const Request& each) { return each.turn > request.turn; });
+                                  [&](const Prefetch& each) { return each.turn > request.turn; });
   return *requests_.insert(later, std::move(request));
 }
 
 uint64_t Reader::wait(std::string_view salt, prefix::Tokens text,
                       std::chrono::steady_clock::time_point until) {
   const auto pending = [&] {
-    return std::count_if(requests_.begin(), requests_.end(), [&](const Request& each) {
+    return std::count_if(requests_.begin(), requests_.end(), [&](const Prefetch& each) {
       return !each.cancelled && each.concerns(salt, text);
     });
   };
@@ -68,14 +68,14 @@ uint64_t Reader::wait(std::string_view salt, prefix::Tokens text,
 
 void Reader::cancel(std::string_view salt, prefix::Tokens text) {
   const std::lock_guard lock(requests_mutex_);
-  for (Request& each : requests_) each.cancelled = each.cancelled || each.concerns(salt, text);
+  for (Prefetch& each : requests_) each.cancelled = each.cancelled || each.concerns(salt, text);
   ended_.notify_all();
 }
 
 void Reader::stop() noexcept {
   const std::lock_guard lock(requests_mutex_);
   stopping_ = true;
-  for (Request& each : requests_) each.cancelled = true;
+  for (Prefetch& each : requests_) each.cancelled = true;
   requested_.notify_one();
 }
 
@@ -87,7 +87,7 @@ void Reader::report(pkv_store_stats& stats) const noexcept {
 }
 
 void Reader::run() noexcept {
-  while (const Request* const request = wait_for_request()) {
+  while (const Prefetch* const request = wait_for_request()) {
     try {
       read(*request);
     } catch (const Error& error) {
@@ -106,19 +106,19 @@ void Reader::run() noexcept {
 }
 
 // Returns the first request, or NULL if there is none and the thread must end.
-const Reader::Request* Reader::wait_for_request() noexcept {
+const Reader::Prefetch* Reader::wait_for_request() noexcept {
   std::unique_lock lock(requests_mutex_);
   requested_.wait(lock, [&] { return stopping_ || !requests_.empty(); });
   return requests_.empty() ? nullptr : &requests_.front();
 }
 
-bool Reader::is_cancelled(const Request& request) const {
+bool Reader::is_cancelled(const Prefetch& request) const {
   const std::lock_guard lock(requests_mutex_);
   return request.cancelled;
 }
 
 // Of a text longer than the quota of its salt, only the beginning that can be cached is read.
-void Reader::read(const Request& request) {
+void Reader::read(const Prefetch& request) {
   if (is_cancelled(request) || store_.reading().pauses()) return;
   prefix::Index& index = *cache().prefix();
   if (index.is_over(request.until)) return;
@@ -178,7 +178,7 @@ bool Reader::is_needed(const LookupResult& lookup, uint64_t position, size_t g) 
 }
 
 // Sets the content to the whole blocks that the prefix index has of the text. Returns how many.
-uint64_t Reader::match_in_memory(const Request& request, prefix::Tokens text) {
+uint64_t Reader::match_in_memory(const Prefetch& request, prefix::Tokens text) {
   // Locked all the while, so that inspect() sees every block that is held.
   const auto step = worker_.lock();
   Content& content = worker_.content().emplace(cache());

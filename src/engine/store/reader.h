@@ -41,7 +41,7 @@ class Reader {
   void report(pkv_store_stats& stats) const noexcept;
 
  private:
-  struct Request {
+  struct Prefetch {
     std::string salt;
     std::vector<int32_t> text;
     uint8_t retention;
@@ -67,14 +67,14 @@ class Reader {
   memory::Group& group(size_t g) const { return format_.group(g); }
   Cache& cache() const { return format_.cache(); }
 
-  const Request& add(Request request);
+  const Prefetch& add(Prefetch request);
   void run() noexcept;
-  const Request* wait_for_request() noexcept;
-  bool is_cancelled(const Request& request) const;
-  void read(const Request& request);
+  const Prefetch* wait_for_request() noexcept;
+  bool is_cancelled(const Prefetch& request) const;
+  void read(const Prefetch& request);
   LookupResult look_up(std::string_view salt, prefix::Tokens text, uint64_t from);
   bool is_needed(const LookupResult& lookup, uint64_t position, size_t g) const;
-  uint64_t match_in_memory(const Request& request, prefix::Tokens text);
+  uint64_t match_in_memory(const Prefetch& request, prefix::Tokens text);
   Items read_items(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                    uint64_t& count);
   bool add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
@@ -87,7 +87,7 @@ class Reader {
   StoreCalls& store_;
   mutable std::mutex requests_mutex_;
   std::condition_variable requested_, ended_;
-  std::list<Request> requests_;  // by turn; the thread works on the first one
+  std::list<Prefetch> requests_;  // by turn; the thread works on the first one
   bool stopping_ = false;
   std::atomic<uint64_t> taken_{0};
   Count asked_items_, read_items_, read_bytes_, corrupt_items_;

@@ -36,17 +36,17 @@ static_assert(sizeof(TileConfig) == 64);
 struct Amx {
   // If the thread had a configuration, it is restored at the end; otherwise the unit returns to its
   // initial state. Callees may change tile registers, so their contents are not saved.
-  class Session {
+  class KeptConfig {
    public:
-    Session() { __asm__ volatile("sttilecfg %0" : "=m"(before_)); }
-    ~Session() {
+    KeptConfig() { __asm__ volatile("sttilecfg %0" : "=m"(before_)); }
+    ~KeptConfig() {
       if (before_.palette != 0)
         load(before_);
       else
         __asm__ volatile("tilerelease");
     }
-    Session(const Session&) = delete;
-    Session& operator=(const Session&) = delete;
+    KeptConfig(const KeptConfig&) = delete;
+    KeptConfig& operator=(const KeptConfig&) = delete;
 
    private:
     TileConfig before_;

@@ -194,7 +194,7 @@ class AttendFewRows : AttendDirect<WithUnit<Isa, Unit>> {
   using AttendDirect<WithUnit<Isa, Unit>>::AttendDirect;
 
   void run() {
-    const typename Unit::Session session;
+    const typename Unit::KeptConfig kept;
     // Registers 0 to 3 have sums, 4 and 6 have factors of depth 32, 5 and 7 have factors of depth
     // 16.
     Unit::configure({{8, 8, 8, 8, 8, 8, 16, 8}, {64, 64, 64, 64, 64, 32, 64, 64}});

@@ -48,7 +48,7 @@ class AttendMatrixUnit {
         seen_(task, scratch) {}
 
   void run() {
-    const typename Unit::Session session;
+    const typename Unit::KeptConfig kept;
     const Reach reach = reach_of(task_, step_);
     for (uint32_t head = task_.head_begin; head < task_.head_end; head++) {
       begin_head(head);

@@ -5,7 +5,7 @@
 
 namespace pkv::prefix {
 
-struct Options {
+struct IndexOptions {
   pkv_prefix_config config;
   uint32_t block_size;
   // How much longer a token takes to compute than the one before it, relative to a text's first.

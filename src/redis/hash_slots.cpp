@@ -1,6 +1,6 @@
 // How slots are computed, and how replies about them are parsed. A server may send anything, so
 // everything in a reply is checked.
-#include "redis/slots.h"
+#include "redis/hash_slots.h"
 
 #include <utility>
 

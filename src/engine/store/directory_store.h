@@ -46,13 +46,13 @@ class DirectoryStore {
     ItemPath(const char* in_shard, const char* file) : shard(in_shard), name(file) {}
     std::string shard, name;
   };
-  struct Entry {
+  struct ItemFile {
     ItemPath path;
     std::chrono::nanoseconds last_use;
     uint64_t bytes;
   };
   struct Listing {
-    std::vector<Entry> items;
+    std::vector<ItemFile> items;
     uint64_t bytes = 0;     // of items, and of temporary files whose writers live
     bool complete = false;  // all of the store's own directories could be read
   };

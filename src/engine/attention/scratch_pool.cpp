@@ -1,5 +1,5 @@
 // Keeps free scratch vectors in an array of atomic slots.
-#include "engine/attention/scratch.h"
+#include "engine/attention/scratch_pool.h"
 
 #include <new>
 

@@ -1,5 +1,5 @@
 // Keeps items as files below a directory, and deletes the least recently used when it is full.
-#include "engine/store/directory.h"
+#include "engine/store/directory_store.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/boundary.h"
 #include "base/file_replacement.h"
+#include "base/guarded.h"
 #include "base/status.h"
 
 namespace pkv::store {
@@ -251,8 +251,8 @@ void DirectoryStore::make_room(std::optional<uint64_t> limit) {
   const uint64_t most = limit.value_or(listing.bytes);
   if (listing.bytes > most || !limit) {
     const auto kept = static_cast<uint64_t>(kept_fraction * static_cast<double>(most));
-    std::ranges::sort(listing.items, {}, &Entry::last_use);
-    for (const Entry& entry : listing.items) {
+    std::ranges::sort(listing.items, {}, &ItemFile::last_use);
+    for (const ItemFile& entry : listing.items) {
       if (listing.bytes <= kept) break;
       if (remove(entry.path) || !item_at(entry.path)) listing.bytes -= entry.bytes;
     }
