@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "apart.h"
 #include "display.h"
 #include "policies/table.h"
 #include "workloads/kinds.h"
@@ -67,18 +66,6 @@ struct Outputs {
   std::ofstream json, drawn;
 };
 
-int serve_apart(const Options& options) {
-  std::ofstream json;
-  if (!options.json.empty()) json = writable(options.json);
-  const Trace trace = make_trace(options);
-  const std::vector<ApartFigures> runs = run_apart(options, trace);
-  std::fputs(comparison(runs).c_str(), stdout);
-  nlohmann::json result{{"requests", trace.requests.size()}};
-  for (const ApartFigures& run : runs) result["runs"].push_back(to_json(run));
-  if (json.is_open()) json << result << '\n';
-  return 0;
-}
-
 // One table for each workload.
 int compare_policies(const Options& options) {
   Outputs outputs(options);
@@ -136,7 +123,6 @@ int main(int argc, char** argv) {
   try {
     Options options;
     if (!parse(argc, argv, options)) return 0;
-    if (options.prefill > 0) return serve_apart(options);
     return options.compare_policies ? compare_policies(options) : serve(options);
   } catch (const InputError& error) {
     std::fprintf(stderr, "pkv-serve: %s\n", error.what());

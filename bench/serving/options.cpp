@@ -53,8 +53,6 @@ Examples:
   An hour of a service in seconds:
     pkv-serve --ids-only --trace conversation.jsonl --blocks 320000 --budget 2048 \
       --time-scale 0.5
-  Prompts in one process, decoding in another, over loopback sockets, and two that do both:
-    pkv-serve --prefill 1 --decode 1 --requests 60 --time-scale 0.5
   Policies on every workload, and on the half of a trace that was not used for tuning:
     pkv-serve --policies --workload all --json policies.json
     pkv-serve --policies --trace conversation.jsonl --half 2 --capacities 1000,5000,10000,30000
@@ -160,14 +158,6 @@ void add_engine(Group group, Options& o) {
   group.add("--step-ms", o.step_ms, "X", "Cost model: milliseconds per step (8)", cost);
   group.add("--prefill-ms", o.prefill_ms, "X", "... and per prefill token (0.02)", cost);
   group.add("--decode-ms", o.decode_ms, "X", "... and per decode token (0.05)", cost);
-  auto* prefill =
-      group.add("--prefill", o.prefill, "N",
-                "Real time: N processes compute prompts, --decode others decode, and keys and "
-                "values go over sockets; compared with as many that do both",
-                between(1u, 64u));
-  auto* decode = group.add("--decode", o.decode, "M", "... and this many decode", between(1u, 64u));
-  prefill->needs(decode);
-  decode->needs(prefill);
 }
 
 void add_geometry(Group group, Options& o) {
@@ -191,8 +181,8 @@ void add_output(Group group, Options& o) {
                  "Prefix on and off, and reserved, at equal memory, in one table");
   group.add_flag(
       "--policies", o.compare_policies,
-      "No engine: a table of the blocks that each policy of eviction finds, beside those "
-      "of other engines and the bound (Belady)");
+      "No engine: a table of the blocks that each policy of eviction finds, beside the bound "
+      "(Belady)");
   group
       .add("--capacities", o.capacities, "N,N,...",
            "Sizes of the cache for --policies, in blocks of the trace's hash ids (512 tokens), or "
@@ -224,11 +214,6 @@ bool parse(int argc, char** argv, Options& options) {
   } catch (const CLI::ParseError& error) {
     throw InputError(error.what());
   }
-  if (options.prefill > 0 && (options.ids_only || options.modelled || options.compare ||
-                              !options.pictures.empty() || options.setup.reserve != Reserve::none))
-    throw InputError(
-        "--prefill and --decode run in real time on keys and values: without --ids-only, "
-        "--modelled, --compare, --pictures and --reserve");
   if (options.workload == "all" && !options.compare_policies)
     throw InputError("--workload all needs --policies");
   if (!options.capacities.empty() && !options.compare_policies)

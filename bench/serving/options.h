@@ -50,8 +50,6 @@ struct Options {
   uint32_t layers = 4, query_heads = 8, kv_heads = 2, dim = 64, threads = 0;
   pkv_dtype dtype = PKV_BF16;
 
-  // Processes of a run in real time; 0: simulated time, in this process.
-  size_t prefill = 0, decode = 0;
   bool compare_policies = false;
   std::vector<uint64_t> capacities;
 

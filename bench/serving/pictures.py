@@ -10,7 +10,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "compare"))
 import figure_file  # noqa: E402
-from figure_file import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, plt  # noqa: E402
+from figure_file import BLUE, GREEN, GREY, ORANGE, SKY, plt  # noqa: E402
 
 RUNS = {
     "prefix on": {"color": BLUE},
@@ -28,7 +28,6 @@ POLICIES = {
     "default": {"color": BLUE, "marker": "o", "zorder": 3},
     "default, with hints": {"color": BLUE, "linestyle": ":"},
     "LRU": {"color": ORANGE, "marker": "^"},
-    "SGLang slru": {"color": PURPLE, "linestyle": "-."},
 }
 
 

@@ -22,12 +22,6 @@ Row library(const char* name, const LibraryPolicy& policy) {
           }};
 }
 
-Row sglang(const char* name, SglangOrder order) {
-  return {name, [order](const Blocks& blocks, uint64_t capacity) {
-            return replay_sglang(blocks, capacity, order);
-          }};
-}
-
 std::vector<Row> rows_for(const Blocks& blocks) {
   std::vector<Row> rows{
       library("default", {}),
@@ -37,11 +31,6 @@ std::vector<Row> rows_for(const Blocks& blocks) {
   if (std::any_of(blocks.texts.begin(), blocks.texts.end(),
                   [](const Text& text) { return text.expected_return > 0; }))
     rows.push_back(library("default, with hints", {PKV_EVICTION_LEARNED, false, true}));
-  rows.push_back({"vLLM", replay_vllm});
-  rows.push_back(sglang("SGLang lru", SglangOrder::lru));
-  rows.push_back(sglang("SGLang lfu", SglangOrder::lfu));
-  rows.push_back(sglang("SGLang slru", SglangOrder::slru));
-  rows.push_back(sglang("SGLang fifo", SglangOrder::fifo));
   rows.push_back({"bound", find_bound});
   return rows;
 }
