@@ -12,12 +12,12 @@ namespace pkv::api {
 namespace {
 
 // The hold that lets a session match and publish prefixes; empty for a session that does neither.
-prefix::Index::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
+prefix::Hold open_hold(const Cache& cache, const pkv_session_config& config) {
   check_enum(config.prefix_use, "prefix_use");
   if (config.reserved != 0) fail(PKV_INVALID_ARGUMENT, "reserved is %u, not 0", config.reserved);
   const std::string_view salt = check_salt(config.salt, config.salt_size);
   if (cache.prefix() == nullptr || config.prefix_use == PKV_PREFIX_OFF) return {};
-  return prefix::Index::Hold(*cache.prefix(), salt, prefix::normal_retention);
+  return prefix::Hold(*cache.prefix(), salt, prefix::normal_retention);
 }
 
 }  // namespace

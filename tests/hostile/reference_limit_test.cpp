@@ -36,7 +36,7 @@ class ReferenceLimit : public testing::Test {
 
   std::unique_ptr<Session> open(bool publishes = true) {
     Content content(*cache_);
-    content.hold() = prefix::Index::Hold(*cache_->prefix(), "", 1);
+    content.hold() = prefix::Hold(*cache_->prefix(), "", 1);
     return std::make_unique<Session>(std::move(content), pkv::Attributes{0, publishes});
   }
   void append(Session& session, uint32_t tokens) {

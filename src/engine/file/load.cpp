@@ -118,7 +118,7 @@ Content Loader::make_content(const Text& text) {
   Content content(cache_);
   if (text.salt != nullptr)
     content.hold() =
-        prefix::Index::Hold(*cache_.prefix(), *text.salt, static_cast<uint8_t>(text.retention));
+        prefix::Hold(*cache_.prefix(), *text.salt, static_cast<uint8_t>(text.retention));
   for (const uint32_t c : plan_.path(text)) {
     const prefix::Tokens tokens = tables().chains[c].tokens;
     const auto count = std::min<uint64_t>(tokens.size(), text.length - tables().chains[c].start);
@@ -248,7 +248,7 @@ LoadedSessions::LoadedSessions(Cache& cache, const FileOptions& options, Source&
     const SavedSession& saved = tables.sessions[i];
     sessions.push_back(
         std::make_unique<Session>(std::move(contents[i]), Attributes{saved.priority, false}));
-    sessions.back()->remember(saved.remembered, (saved.flags & saved_suspended) != 0);
+    sessions.back()->suspension().copy(saved.remembered, (saved.flags & saved_suspended) != 0);
     labels.push_back(saved.label);
     publishes_.push_back((saved.flags & saved_publishes) != 0);
   }

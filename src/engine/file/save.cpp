@@ -340,7 +340,8 @@ class Body {
 FrozenSequence freeze(const Session& session, uint64_t label) {
   FrozenSequence frozen = freeze(session.content(), session.attributes(), label);
   frozen.suspended = session.suspended();
-  frozen.remembered.assign(session.remembered_tokens().begin(), session.remembered_tokens().end());
+  const prefix::Tokens remembered = session.suspension().tokens();
+  frozen.remembered.assign(remembered.begin(), remembered.end());
   return frozen;
 }
 

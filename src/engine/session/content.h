@@ -37,8 +37,8 @@ class Content {
 
   // The hold on the path of the prefix index that has these tokens. It is empty for a session that
   // does not use the index.
-  prefix::Index::Hold& hold() { return hold_; }
-  const prefix::Index::Hold& hold() const { return hold_; }
+  prefix::Hold& hold() { return hold_; }
+  const prefix::Hold& hold() const { return hold_; }
 
   // What a forecast needs to know of the blocks that the content references.
   prefix::Holding holding() const { return {hold_.end(), hold_.tail(), tables_}; }
@@ -74,7 +74,7 @@ class Content {
   Cache* cache_;
   // This member comes before the tables, so that it is destroyed after they have released their
   // blocks: the index then has the only references and can count the blocks as evictable.
-  prefix::Index::Hold hold_;
+  prefix::Hold hold_;
   NumberVector<int32_t> tokens_;
   uint64_t forgotten_from_ = UINT64_MAX;
   std::pmr::vector<std::unique_ptr<memory::BlockTable>> tables_;

@@ -114,7 +114,7 @@ class TextHint {
     if (store == nullptr) return rejected(PKV_HINT_NO_STORE);
     if (store->writes_pause()) return rejected(PKV_HINT_STORE_DOWN);
     Content content(cache_);
-    content.hold() = prefix::Index::Hold(index_, salt_, 0);
+    content.hold() = prefix::Hold(index_, salt_, 0);
     content.hold().lend(hint_.action == PKV_HINT_DEMOTE ? first_ : prefix::Use::no_block);
     const uint64_t matched =
         uint64_t{index_.match_blocks(content.hold(), text_, content.tables())} * size_;
@@ -146,7 +146,7 @@ class LaterHint {
         last_(hint.end == 0 ? UINT32_MAX : block(hint.end / size_)) {}
 
   pkv_hint_result retain() const {
-    prefix::Index::Hold& hold = session_.hold();
+    prefix::Hold& hold = session_.hold();
     if (hint_.first == 0 && hint_.end == 0 && hint_.duration_ms == 0)
       hold.retain(hint_.retention);
     else if (!hold.retain({first_, last_, hint_.retention, hint_.duration_ms}))

@@ -12,14 +12,13 @@ namespace pkv {
 
 Session::Session(Content content, const Attributes& attributes)
     : content_(std::move(content)),
-      remembered_tokens_(&cache().memory()),
       attributes_(attributes),
       open_order_(cache().counters().opened_sessions++) {
   cache().counters().tokens += length();
 }
 
 Session::~Session() {
-  if (suspended_)
+  if (suspended())
     drop_remembered();
   else
     pass_on(true);
@@ -38,7 +37,7 @@ uint64_t Session::layer_length(uint32_t layer) const {
 void Session::tokens(uint64_t first, size_t n, int32_t* out) const {
   check_range(first, n, total(), "tokens of the session");
   for (size_t i = 0; i < n; i++)
-    out[i] = first + i < length() ? content_.tokens()[first + i] : remembered_token(first + i);
+    out[i] = first + i < length() ? content_.tokens()[first + i] : suspension_.token(first + i);
 }
 
 void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
@@ -59,9 +58,9 @@ void Session::check_idle(const char* who) const {
 
 void Session::check_ready(const char* who) const {
   check_idle(who);
-  if (suspended_)
+  if (suspended())
     fail(PKV_SUSPENDED, "%s: the session is suspended, with %zu tokens to compute again", who,
-         remembered_tokens_.size());
+         suspension_.tokens().size());
 }
 
 void Session::reserve(uint64_t total_tokens) {
@@ -141,7 +140,7 @@ void Session::drop_remembered() noexcept {
   const uint32_t from = content_.hold().hints().drop_from;
   if (from == prefix::Use::no_block) return;
   const size_t block_size = cache().config().block_size;
-  const prefix::Tokens remembered(remembered_tokens_);
+  const prefix::Tokens remembered = suspension_.tokens();
   const size_t known = prefix::known_prefix_length(remembered) / block_size * block_size;
   try {
     cache().prefix()->drop(content_.hold().salt(), remembered.first(known), from);
@@ -153,22 +152,13 @@ void Session::drop_remembered() noexcept {
 void Session::suspend() noexcept {
   pass_on(false);
   cache().counters().tokens -= length();
-  auto& own = content_.tokens();
-  // If tokens of the last suspension are still missing, their ids must not be lost.
-  if (remembered_tokens_.size() > own.size())
-    std::copy(own.begin(), own.end(), remembered_tokens_.begin());
-  else
-    remembered_tokens_.swap(own);
+  suspension_.begin(content_.tokens());
   clear();
-  if (suspended_) return;
-  suspended_.emplace(cache().counters().suspended_sessions);
-  cache().log_suspension(commits_at_resume_ == cache().counters().commits);
-  cache().counters().suspensions += 1;
 }
 
 void Session::resume() {
   check_idle("resume");
-  if (!suspended_) return;
+  if (!suspended()) return;
   try {
     take_back();
   } catch (...) {
@@ -176,15 +166,13 @@ void Session::resume() {
     throw;
   }
   cache().counters().tokens += length();
-  suspended_.reset();
   has_run_ = true;
-  commits_at_resume_ = cache().counters().commits;
-  forget_computed();
+  suspension_.end(length());
 }
 
 // Takes over what the prefix index has of the remembered tokens, and blocks for the others.
 void Session::take_back() {
-  const prefix::Tokens remembered(remembered_tokens_);
+  const prefix::Tokens remembered = suspension_.tokens();
   const size_t known = prefix::known_prefix_length(remembered);
   const uint64_t matched =
       take_prefix(remembered.first(known), remembered.size(), cache().config().watermark);
@@ -204,11 +192,6 @@ void Session::take_back() {
     reserve(false);  // the pool is too small for every cut, but may have room for one step
   }
   content_.hold().count_match(known, matched);
-}
-
-void Session::remember(std::span<const int32_t> tokens, bool suspended) {
-  remembered_tokens_.assign(tokens.begin(), tokens.end());
-  if (suspended) suspended_.emplace(cache().counters().suspended_sessions);
 }
 
 void Session::start_publishing() noexcept {
@@ -253,18 +236,6 @@ void Session::put_back() noexcept {
 void Session::retreat(uint64_t new_length) noexcept {
   if (new_length <= content_.forgotten_from()) content_.set_forgotten_from(UINT64_MAX);
   content_.hold().retreat(new_length);
-}
-
-// Forgets the ids from before a suspension once all of their tokens were computed again.
-void Session::forget_computed() noexcept {
-  if (!remembered_tokens_.empty() && length() >= remembered_tokens_.size()) forget_tokens();
-}
-
-// Forgets the ids from before a suspension and frees their memory. The session is then no longer
-// suspended.
-void Session::forget_tokens() noexcept {
-  NumberVector<int32_t>(remembered_tokens_.get_allocator()).swap(remembered_tokens_);
-  suspended_.reset();
 }
 
 pkv_session_info Session::info() const {
@@ -362,7 +333,7 @@ bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark) const {
 // Puts the full blocks with known ids that are not in the prefix index yet into it. If `wait` is
 // false and another thread has the index's lock, they are left for a later call.
 void Session::publish(bool wait) noexcept {
-  const prefix::Index::Hold& hold = content_.hold();
+  const prefix::Hold& hold = content_.hold();
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!publishes() || length() < from + block_size) return;
   const prefix::Tokens tokens = content_.tokens();
@@ -419,12 +390,12 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
     own.insert(own.end(), ids.begin(), ids.end());
   else
     for (uint64_t i = 0; i < count; i++)
-      own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? remembered_token(start + i) : ids[i]);
+      own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? suspension_.token(start + i) : ids[i]);
   for (const auto& table : content_.tables()) table->commit(start, start + count, kept);
   step_ = nullptr;
   if (step_tokens_ > 0) content_.hold().release_tail();
   has_run_ = has_run_ || count > 0;
-  forget_computed();
+  suspension_.forget_computed(length());
   publish(false);
 }
 
@@ -445,7 +416,7 @@ void Session::trim(uint64_t new_length) {
     fail(PKV_OUT_OF_RANGE, "trim to %llu tokens; the session has %llu", llu(new_length),
          llu(length()));
   for (size_t g = 0; g < content_.groups(); g++) content_.table(g).check_trim(g, new_length);
-  forget_tokens();
+  suspension_.forget();
   if (new_length == 0) has_run_ = false;
   cache().counters().tokens -= length() - new_length;
   content_.tokens().resize(new_length);

@@ -5,12 +5,11 @@
 #include <pagedkv/session.h>
 
 #include <algorithm>
-#include <optional>
 
-#include "base/vectors.h"
 #include "engine/cache/reservation.h"
 #include "engine/session/content.h"
 #include "engine/session/step.h"
+#include "engine/session/suspension.h"
 
 namespace pkv {
 
@@ -57,26 +56,19 @@ class Session {
   // session does not fill), INVALID_ARGUMENT, UNSUPPORTED; then none is released.
   void drop_blocks(uint32_t group, std::span<const uint32_t> entries);
   // What hints set in the hold; they may do so while other threads call getters.
-  prefix::Index::Hold& hold() { return content_.hold(); }
+  prefix::Hold& hold() { return content_.hold(); }
   // Releases all blocks but remembers the token ids.
   void suspend() noexcept;
   // Takes over what the prefix index has of the remembered tokens and reserves blocks for the rest;
   // the caller computes positions [length(), total()) again. Throws BUSY, OUT_OF_BLOCKS, TOO_LARGE,
   // LIMIT_REACHED, bad_alloc; then the session stays suspended.
   void resume();
-  bool suspended() const { return suspended_.has_value(); }
+  // What it remembers from before it was suspended; nothing once length() has reached that.
+  const Suspension& suspension() const { return suspension_; }
+  Suspension& suspension() { return suspension_; }
+  bool suspended() const { return suspension_.lasts(); }
   // Returns length(), or the number of remembered tokens if that is larger.
-  uint64_t total() const { return std::max<uint64_t>(length(), remembered_tokens_.size()); }
-  // Returns the id that a position had before the session was suspended, or PKV_NO_TOKEN.
-  int32_t remembered_token(uint64_t position) const {
-    return position < remembered_tokens_.size() ? remembered_tokens_[position] : PKV_NO_TOKEN;
-  }
-  // Returns the ids from before a suspension, from position 0 on. Empty once length() has reached
-  // their number.
-  std::span<const int32_t> remembered_tokens() const { return remembered_tokens_; }
-  // Sets the remembered tokens of a new session to those of another one, and whether it is
-  // suspended. Throws bad_alloc; then nothing has changed.
-  void remember(std::span<const int32_t> tokens, bool suspended);
+  uint64_t total() const { return std::max<uint64_t>(length(), suspension_.tokens().size()); }
   // Publishes the full blocks to the prefix index, and those of later commits, too.
   void start_publishing() noexcept;
 
@@ -139,26 +131,21 @@ class Session {
   void put_back() noexcept;
   void reserve_ids(uint64_t total);
   void clear() noexcept;
-  void forget_computed() noexcept;
   void pass_on(bool closing) noexcept;
   void drop_remembered() noexcept;
-  void forget_tokens() noexcept;
   void publish(bool wait) noexcept;
   void write_to_store() noexcept;
   uint64_t take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark);
   bool can_reserve(uint64_t total_tokens, uint32_t watermark) const;
 
   Content content_;
-  NumberVector<int32_t> remembered_tokens_;
-  std::optional<Counted> suspended_;  // has a value while the session is suspended
+  Suspension suspension_{cache()};
   // Whether a step of this session was committed or it was resumed, and not trimmed to 0 since.
   bool has_run_ = false;
   Attributes attributes_;
   const uint64_t open_order_;
   const Step* step_ = nullptr;  // in flight
   uint32_t step_tokens_ = 0;    // the new tokens of step_
-  // How many batches the cache had committed when this session was resumed last.
-  std::optional<uint64_t> commits_at_resume_;
   const Counted counted_{cache().counters().sessions};
 };
 

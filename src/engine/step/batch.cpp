@@ -236,7 +236,7 @@ std::span<const int32_t> Batch::kept_ids(Member& member, const int32_t* tokens) 
 void Batch::check_ids(size_t index, std::span<const int32_t> ids) const {
   const Member& member = members_[index];
   for (uint64_t i = 0; i < ids.size() && member.start + i < member.session->total(); i++) {
-    const int32_t before = member.session->remembered_token(member.start + i);
+    const int32_t before = member.session->suspension().token(member.start + i);
     if (before != PKV_NO_TOKEN && ids[i] != PKV_NO_TOKEN && before != ids[i])
       fail(entry_details(PKV_INVALID_ARGUMENT,
                          member.first_row + (member.accepted ? member.kept()[i] : i)),
@@ -250,7 +250,7 @@ void Batch::commit(const int32_t* tokens) {
   if (rows() > 0 && unwritten < written_.size())
     fail(PKV_INCOMPLETE, "commit: layer %zu of %zu was not written", unwritten, written_.size());
   for (size_t e = 0; e < members_.size(); e++)
-    if (!members_[e].session->remembered_tokens().empty())
+    if (!members_[e].session->suspension().tokens().empty())
       check_ids(e, kept_ids(members_[e], tokens));
   // One session may have kept a block that the others replaced by copies. Once these have given it
   // up, it is that session's alone.

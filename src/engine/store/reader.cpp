@@ -183,7 +183,7 @@ uint64_t Reader::match_in_memory(const Prefetch& request, prefix::Tokens text) {
   const auto step = worker_.lock();
   Content& content = worker_.content().emplace(cache());
   taken_.fetch_add(1, std::memory_order_release);
-  content.hold() = prefix::Index::Hold(*cache().prefix(), request.salt, request.retention);
+  content.hold() = prefix::Hold(*cache().prefix(), request.salt, request.retention);
   const uint64_t blocks = cache().prefix()->match_blocks(content.hold(), text, content.tables());
   content.tokens().reserve(text.size());
   append(content.tokens(), text.first(blocks * block_size()));
