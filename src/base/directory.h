@@ -16,10 +16,13 @@ namespace pkv::os {
 // What may separate the names in a path.
 extern const char path_separators[];
 
+// What to do if the last name of a path is a symbolic link.
+enum class Links { follow, refuse };
+
 class Directory {
  public:
   // Throws IO; the sentence is "WHAT PATH: No such file or directory (errno 2)".
-  static Directory open(const std::string& path, bool follow_link, const char* what,
+  static Directory open(const std::string& path, Links links, const char* what,
                         const std::string& shown_path);
   // Opens the directory of a store, or makes it. It must belong to the user, and nobody else may be
   // able to write to it. durable: if it is new, it survives a crash of the system. Throws IO.

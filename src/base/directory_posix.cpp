@@ -29,7 +29,7 @@ std::string without_slashes(std::string path) {
 void sync_directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string parent = slash == path.npos ? "." : path.substr(0, slash + 1);
-  Directory::open(parent, true, "cannot open", parent).sync();
+  Directory::open(parent, Links::follow, "cannot open", parent).sync();
 }
 
 // Throws IO if others could put files into the directory, which the store would take for its own.
@@ -59,13 +59,13 @@ bool is_own_file(const struct stat& status, uid_t owner) {
 
 const char path_separators[] = "/";
 
-Directory Directory::open(const std::string& path, bool follow_link, const char* what,
+Directory Directory::open(const std::string& path, Links links, const char* what,
                           const std::string& shown_path) {
-  const std::string name = follow_link ? path : without_slashes(path);
-  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow_link ? 0 : O_NOFOLLOW);
+  const std::string name = links == Links::follow ? path : without_slashes(path);
+  const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links == Links::follow ? 0 : O_NOFOLLOW);
   const int descriptor = retry_on_eintr([&] { return ::open(name.c_str(), flags); });
   if (descriptor < 0) fail_io(what, shown_path, errno);
-  return Directory(File(descriptor, true, name), geteuid());
+  return Directory(File(descriptor, File::Owner::object, name), geteuid());
 }
 
 Directory Directory::open_own(const char* path, bool durable) {
@@ -83,7 +83,7 @@ Directory Directory::open_own(const char* path, bool durable) {
       fail_io("a symbolic link is not followed to a store:", name, ELOOP);
     fail_io("cannot use as a store:", name, error);
   }
-  Directory found(File(descriptor, true, name), geteuid());
+  Directory found(File(descriptor, File::Owner::object, name), geteuid());
   if (fstat(descriptor, &status) != 0) fail_io("cannot look at", name, errno);
   check_own(status, descriptor, found.owner_, name);
   if (faccessat(descriptor, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0)
@@ -98,7 +98,7 @@ std::optional<Directory> Directory::find_own(const char* name, int* error) const
   const std::string whole = path() + '/' + name;
   const int at = retry_on_eintr([&] { return openat(descriptor(), name, own_flags); });
   if (at < 0) return reason = errno, std::nullopt;
-  File file(at, true, whole);
+  File file(at, File::Owner::object, whole);
   struct stat status;
   if (fstat(at, &status) == 0 && status.st_uid == owner_ && !others_write(status) &&
       !has_hidden_rights(at))
@@ -150,7 +150,7 @@ std::optional<File> Directory::open_file(const char* name) const {
     return openat(descriptor(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   });
   if (opened < 0) return std::nullopt;
-  return File(opened, true, name);
+  return File(opened, File::Owner::object, name);
 }
 
 bool Directory::remove_file(const char* name) const {

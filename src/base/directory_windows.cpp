@@ -23,8 +23,9 @@ bool is_plain(std::string_view name) {
 }
 
 // Returns an invalid handle and sets *error if the path is no directory.
-Handle open_directory(const std::string& path, bool follow_link, int* error) {
-  const DWORD flags = FILE_FLAG_BACKUP_SEMANTICS | (follow_link ? 0 : FILE_FLAG_OPEN_REPARSE_POINT);
+Handle open_directory(const std::string& path, Links links, int* error) {
+  const DWORD flags =
+      FILE_FLAG_BACKUP_SEMANTICS | (links == Links::follow ? 0 : FILE_FLAG_OPEN_REPARSE_POINT);
   Handle handle(CreateFileW(wide_path(path).c_str(), GENERIC_READ | READ_CONTROL,
                             FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr, OPEN_EXISTING, flags,
                             nullptr));
@@ -34,16 +35,17 @@ Handle open_directory(const std::string& path, bool follow_link, int* error) {
     *error = errno_of();
     return Handle(INVALID_HANDLE_VALUE);
   }
-  *error = (info.FileAttributes & FILE_ATTRIBUTE_REPARSE_POINT) != 0 && !follow_link ? ELOOP
-           : (info.FileAttributes & FILE_ATTRIBUTE_DIRECTORY) == 0                   ? ENOTDIR
-                                                                                     : 0;
+  *error = (info.FileAttributes & FILE_ATTRIBUTE_REPARSE_POINT) != 0 && links == Links::refuse
+               ? ELOOP
+           : (info.FileAttributes & FILE_ATTRIBUTE_DIRECTORY) == 0 ? ENOTDIR
+                                                                   : 0;
   return *error == 0 ? std::move(handle) : Handle(INVALID_HANDLE_VALUE);
 }
 
 File file_of(Handle handle, const std::string& path) {
   const int descriptor = descriptor_of(std::move(handle));
   if (descriptor < 0) fail_io("cannot open", path, errno);
-  return File(descriptor, true, path);
+  return File(descriptor, File::Owner::object, path);
 }
 
 // Whether the token of this process has an identifier in a place.
@@ -107,10 +109,10 @@ const char* fault_of(HANDLE directory) {
 
 }  // namespace
 
-Directory Directory::open(const std::string& path, bool follow_link, const char* what,
+Directory Directory::open(const std::string& path, Links links, const char* what,
                           const std::string& shown_path) {
   int error = 0;
-  Handle handle = open_directory(path, follow_link, &error);
+  Handle handle = open_directory(path, links, &error);
   if (!handle) fail_io(what, shown_path, error);
   return Directory(file_of(std::move(handle), path), 0);
 }
@@ -130,7 +132,7 @@ Directory Directory::open_own(const char* path, bool) {
             name, errno_of(error));
   }
   int error = 0;
-  Handle handle = open_directory(name, false, &error);
+  Handle handle = open_directory(name, Links::refuse, &error);
   if (!handle)
     fail_io(
         error == ELOOP ? "a symbolic link is not followed to a store:" : "cannot use as a store:",
@@ -145,7 +147,7 @@ std::optional<Directory> Directory::find_own(const char* name, int* error) const
   int& reason = error != nullptr ? *error : ignored;
   if (!is_plain(name)) return reason = ENOENT, std::nullopt;
   const std::string whole = child(path(), name);
-  Handle handle = open_directory(whole, false, &reason);
+  Handle handle = open_directory(whole, Links::refuse, &reason);
   if (!handle) return std::nullopt;
   if (fault_of(handle.get()) != nullptr) return reason = EPERM, std::nullopt;
   return Directory(file_of(std::move(handle), whole), 0);

@@ -40,7 +40,7 @@ void take_room(File& file, size_t size) {
 
 void* map_file(const char* directory, size_t size) {
   const Directory parent =
-      Directory::open(directory, false, "memory_directory: cannot open", directory);
+      Directory::open(directory, Links::refuse, "memory_directory: cannot open", directory);
   TemporaryFile temporary(parent, parent.path());
   const int descriptor = temporary.file().descriptor();
   take_room(temporary.file(), size);

@@ -13,7 +13,8 @@ namespace pkv::os {
 
 void* map_file(const char* directory, size_t size) {
   const std::string path = directory;
-  const Directory parent = Directory::open(path, false, "memory_directory: cannot open", path);
+  const Directory parent =
+      Directory::open(path, Links::refuse, "memory_directory: cannot open", path);
   const std::string name = path + '\\' + random_name(path);
   PrivateSecurity security;
   const Handle file(CreateFileW(wide_path(name).c_str(), GENERIC_READ | GENERIC_WRITE | DELETE, 0,

@@ -61,7 +61,7 @@ FileReplacement::Target FileReplacement::find(const char* path) {
                                 : slash == 0               ? "/"
                                                            : whole.substr(0, slash);
   Target target{whole, slash == std::string::npos ? whole : whole.substr(slash + 1),
-                Directory::open(directory, true, "cannot open the directory of", whole),
+                Directory::open(directory, Links::follow, "cannot open the directory of", whole),
                 private_rights()};
   if (target.name.empty() || target.name == "." || target.name == "..")
     fail_io("cannot replace", whole, EISDIR);

@@ -11,13 +11,13 @@ void fail_io(const char* what, const std::string& name, int error) {
        name.c_str() + shown, errno_text(error), error);
 }
 
-File::File(int descriptor, bool owned, std::string_view name) : File(descriptor, owned) {
+File::File(int descriptor, Owner owner, std::string_view name) : File(descriptor, owner) {
   name_ = name;
 }
 
 File::File(File&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
-      owned_(other.owned_),
+      owner_(other.owner_),
       signal_(other.signal_),
       name_(std::move(other.name_)) {}
 

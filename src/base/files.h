@@ -18,9 +18,10 @@ namespace pkv::os {
 
 class File {
  public:
-  // Closes the descriptor, if it is owned, when the object is destroyed, or when there is no memory
-  // for the name. The name is for error sentences.
-  File(int descriptor, bool owned, std::string_view name);
+  enum class Owner { object, caller };
+  // If the object is the owner, it closes the descriptor when it is destroyed, or when there is no
+  // memory for the name. The name is for error sentences.
+  File(int descriptor, Owner owner, std::string_view name);
   File(File&& other) noexcept;
   ~File();
   File(const File&) = delete;
@@ -43,10 +44,10 @@ class File {
   void touch(std::chrono::nanoseconds time) const noexcept;
 
  private:
-  File(int descriptor, bool owned) noexcept;
+  File(int descriptor, Owner owner) noexcept;
 
   int descriptor_;
-  bool owned_;
+  Owner owner_;
   int signal_;  // the signal that a write may raise
   std::string name_;
 };

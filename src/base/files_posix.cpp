@@ -36,11 +36,11 @@ int signal_of_writes(int descriptor) { return is_regular(descriptor) ? SIGXFSZ :
 
 }  // namespace
 
-File::File(int descriptor, bool owned) noexcept
-    : descriptor_(descriptor), owned_(owned), signal_(signal_of_writes(descriptor)) {}
+File::File(int descriptor, Owner owner) noexcept
+    : descriptor_(descriptor), owner_(owner), signal_(signal_of_writes(descriptor)) {}
 
 File::~File() {
-  if (owned_ && descriptor_ >= 0) close(descriptor_);
+  if (owner_ == Owner::object && descriptor_ >= 0) close(descriptor_);
 }
 
 size_t File::read(void* to, size_t n) {
@@ -114,14 +114,14 @@ File open_to_read(const char* path) {
   const int descriptor = retry_on_eintr(
       [&] { return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY); });
   if (descriptor < 0) fail_io("cannot open", path, errno);
-  File file(descriptor, true, path);
+  File file(descriptor, File::Owner::object, path);
   if (fstat(descriptor, &status) != 0) fail_io("cannot look at", path, errno);
   check_regular(status, "cannot read", path);
   return file;
 }
 
 File file_of(int descriptor) {
-  return File(descriptor, false, "descriptor " + std::to_string(descriptor));
+  return File(descriptor, File::Owner::caller, "descriptor " + std::to_string(descriptor));
 }
 
 }  // namespace pkv::os

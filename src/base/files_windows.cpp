@@ -140,11 +140,11 @@ bool is_regular(HANDLE handle) { return GetFileType(handle) == FILE_TYPE_DISK; }
 
 }  // namespace
 
-File::File(int descriptor, bool owned) noexcept
-    : descriptor_(descriptor), owned_(owned), signal_(0) {}
+File::File(int descriptor, Owner owner) noexcept
+    : descriptor_(descriptor), owner_(owner), signal_(0) {}
 
 File::~File() {
-  if (owned_ && descriptor_ >= 0) _close(descriptor_);
+  if (owner_ == Owner::object && descriptor_ >= 0) _close(descriptor_);
 }
 
 size_t File::read(void* to, size_t n) {
@@ -237,7 +237,7 @@ File open_to_read(const char* path) {
   if (!is_regular(handle.get())) fail_io("not a regular file:", whole, EINVAL);
   const int descriptor = descriptor_of(std::move(handle));
   if (descriptor < 0) fail_io("cannot open", whole, errno);
-  return File(descriptor, true, whole);
+  return File(descriptor, File::Owner::object, whole);
 }
 
 File file_of(int descriptor) {

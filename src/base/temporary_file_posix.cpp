@@ -39,7 +39,7 @@ bool remove_orphan(const Directory& in, const char* name) {
     return openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   });
   if (descriptor < 0) return false;
-  const File file(descriptor, true, name);
+  const File file(descriptor, File::Owner::object, name);
   // A writer keeps its lock while the file has this name. So if the lock is free and the name is
   // still there, the writer has ended.
   return flock(descriptor, LOCK_SH | LOCK_NB) == 0 && fstat(descriptor, &opened) == 0 && is_own() &&
@@ -63,7 +63,7 @@ std::optional<File> TemporaryFile::create_unnamed() const {
   const int descriptor =
       retry_on_eintr([&] { return open_unnamed(directory_.descriptor(), private_mode); });
   if (descriptor < 0) return std::nullopt;
-  File file(descriptor, true, path_);
+  File file(descriptor, File::Owner::object, path_);
   if (!lock_exclusively(descriptor)) return std::nullopt;
   return file;
 }
@@ -81,7 +81,7 @@ std::optional<File> TemporaryFile::create_named() {
   const auto remove = [&] { unlinkat(directory_.descriptor(), name.c_str(), 0); };
   std::optional<File> file;
   try {
-    file.emplace(descriptor, true, path_);
+    file.emplace(descriptor, File::Owner::object, path_);
     if (remove_hidden_rights(descriptor) != 0)
       fail_io("cannot remove the access list of a file beside", path_, errno);
   } catch (...) {  // also if there is no memory for the path

@@ -78,7 +78,7 @@ std::optional<File> TemporaryFile::create_named() {
     fail_io("cannot create a file beside", path_, error);
   }
   name_ = std::move(name);
-  return File(descriptor, true, path_);
+  return File(descriptor, File::Owner::object, path_);
 }
 
 void TemporaryFile::publish(const std::string& name) {

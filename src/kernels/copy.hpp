@@ -6,12 +6,12 @@
 
 namespace pkv::kernels {
 
-// Copies K or V of one sequence: K if `keys` is true.
+// Copies K or V of one sequence.
 template <class Isa>
 class Copy {
  public:
-  Copy(const KvView& kv, const SideView& side, const SetOps& ops, bool keys)
-      : kv_(kv), side_(side), ops_(*ops_of(ops, side.dtype).stored), keys_(keys) {}
+  Copy(const KvView& kv, const SideView& side, const SetOps& ops, Side which)
+      : kv_(kv), side_(side), ops_(*ops_of(ops, side.dtype).stored), which_(which) {}
 
   void store(uint64_t first, uint64_t count, const RowsView& from) const {
     const bool keeps_bits = from.dtype == side_.dtype && !rotates(side_.rotation);
@@ -30,7 +30,8 @@ class Copy {
           encode(from.dtype, given, encoded[t]);
           rows[t] = encoded[t];
         }
-        (keys_ ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim, row_address(side_, slot, head));
+        (which_ == Side::k ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim,
+                                                        row_address(side_, slot, head));
       }
     });
   }
@@ -66,7 +67,7 @@ class Copy {
         if (kv_.layout == PKV_LAYOUT_PLAIN)
           __builtin_memmove(at, rows[range.begin], bytes);
         else
-          (keys_ ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim, at);
+          (which_ == Side::k ? ops_.pack_k : ops_.pack_v)(rows, range, side_.dim, at);
       }
     });
   }
@@ -107,7 +108,7 @@ class Copy {
                                   unsigned char* buffer) const {
     const unsigned char* const at = row_address(side_, slot, head);
     if (kv_.layout == PKV_LAYOUT_PLAIN) return at;
-    (keys_ ? ops_.row_of_k : ops_.row_of_v)(at, token, side_.dim, buffer);
+    (which_ == Side::k ? ops_.row_of_k : ops_.row_of_v)(at, token, side_.dim, buffer);
     return buffer;
   }
 
@@ -129,37 +130,37 @@ class Copy {
   const KvView& kv_;
   const SideView side_;
   const StoredOps& ops_;
-  const bool keys_;
+  const Side which_;
 };
 
 template <class Isa>
 void store(const CopyTask& task, const SetOps& ops) {
   if (task.k.data != nullptr)
-    Copy<Isa>(task.kv, task.kv.k, ops, true).store(task.first, task.count, task.k);
+    Copy<Isa>(task.kv, task.kv.k, ops, Side::k).store(task.first, task.count, task.k);
   if (task.v.data != nullptr && task.kv.v.data != nullptr)
-    Copy<Isa>(task.kv, task.kv.v, ops, false).store(task.first, task.count, task.v);
+    Copy<Isa>(task.kv, task.kv.v, ops, Side::v).store(task.first, task.count, task.v);
 }
 
 template <class Isa>
 void load(const CopyTask& task, const SetOps& ops) {
   if (task.k.data != nullptr)
-    Copy<Isa>(task.kv, task.kv.k, ops, true).load(task.first, task.count, task.kv.k.dim, task.k);
+    Copy<Isa>(task.kv, task.kv.k, ops, Side::k).load(task.first, task.count, task.kv.k.dim, task.k);
   if (task.v.data == nullptr) return;
   const bool latent = task.kv.v.data == nullptr;
-  Copy<Isa>(task.kv, latent ? task.kv.k : task.kv.v, ops, latent)
+  Copy<Isa>(task.kv, latent ? task.kv.k : task.kv.v, ops, latent ? Side::k : Side::v)
       .load(task.first, task.count, task.kv.v.dim, task.v);
 }
 
 template <class Isa>
 void transfer(const TransferTask& task, const SetOps& ops) {
-  const auto side = [&](const SideView& to, const SideView& from, bool keys) {
+  const auto side = [&](const SideView& to, const SideView& from, Side which) {
     if (to.data == nullptr || from.data == nullptr) return;
-    Copy<Isa>(task.to, to, ops, keys)
-        .transfer(task.to_first, task.count, Copy<Isa>(task.from, from, ops, keys),
+    Copy<Isa>(task.to, to, ops, which)
+        .transfer(task.to_first, task.count, Copy<Isa>(task.from, from, ops, which),
                   task.from_first);
   };
-  side(task.to.k, task.from.k, true);
-  side(task.to.v, task.from.v, false);
+  side(task.to.k, task.from.k, Side::k);
+  side(task.to.v, task.from.v, Side::v);
 }
 
 }  // namespace pkv::kernels

@@ -21,8 +21,8 @@ constexpr float min_quantised = 1e-30f;
 // One stored row, in either layout.
 class StoredRow {
  public:
-  StoredRow(const KvView& kv, const SideView& side, bool keys, uint64_t position, uint32_t head)
-      : side_(side), keys_(keys) {
+  StoredRow(const KvView& kv, const SideView& side, Side which, uint64_t position, uint32_t head)
+      : side_(side), which_(which) {
     const Slot slot = slot_of(kv, position);
     packed_ = kv.layout == PKV_LAYOUT_PACKED;
     token_ = static_cast<uint32_t>(slot.offset % tile_tokens);
@@ -52,8 +52,8 @@ class StoredRow {
   unsigned char* element(uint32_t i) const { return at_ + i * element_bits(side_.dtype) / 8; }
   uint32_t index(uint32_t dim) const {
     if (!packed_) return dim;
-    return keys_ ? packed_k_index(side_.dtype, token_, dim)
-                 : packed_v_index(side_.dtype, side_.dim, token_, dim);
+    return which_ == Side::k ? packed_k_index(side_.dtype, token_, dim)
+                             : packed_v_index(side_.dtype, side_.dim, token_, dim);
   }
 
   void copy_bits(const StoredRow& from) {
@@ -125,15 +125,15 @@ class StoredRow {
   }
 
   const SideView& side_;
-  const bool keys_;
+  const Side which_;
   bool packed_;
   uint32_t token_;
   unsigned char* at_;
 };
 
 float value_of(const KvView& kv, uint64_t position, uint32_t head, uint32_t dim) {
-  if (kv.v.data == nullptr) return StoredRow(kv, kv.k, true, position, head).get(dim);
-  return StoredRow(kv, kv.v, false, position, head).get(dim);
+  if (kv.v.data == nullptr) return StoredRow(kv, kv.k, Side::k, position, head).get(dim);
+  return StoredRow(kv, kv.v, Side::v, position, head).get(dim);
 }
 
 unsigned char* caller_element(const RowsView& rows, uint64_t row, uint32_t head, uint32_t dim) {
@@ -143,7 +143,7 @@ unsigned char* caller_element(const RowsView& rows, uint64_t row, uint32_t head,
 
 float score_of(const AttendTask& task, const float* q, const QueryView& query, uint32_t head,
                uint32_t query_head, uint64_t position) {
-  const StoredRow k(task.kv, task.kv.k, true, position, head);
+  const StoredRow k(task.kv, task.kv.k, Side::k, position, head);
   float score = 0;
   for (uint32_t d = 0; d < task.kv.k.dim; d++) score += q[d] * k.get(d);
   if (task.transform.softcap != 0)
@@ -196,14 +196,14 @@ void attend(const AttendTask& task) {
 
 size_t attend_scratch_bytes(const AttendTask&) { return 0; }
 
-void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t first, uint64_t count,
+void store_side(const KvView& kv, const SideView& side, Side which, uint64_t first, uint64_t count,
                 const RowsView& from) {
   // NaN keeps its bits if elements are neither scaled nor rotated.
   const bool as_they_are = scales_per_row(side.dtype, side.dim) == 0 && !rotates(side.rotation);
   float row[max_dim];
   for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
-      StoredRow stored(kv, side, keys, first + i, head);
+      StoredRow stored(kv, side, which, first + i, head);
       for (uint32_t d = 0; d < side.dim; d++) {
         const unsigned char* given = caller_element(from, i, head, d);
         if (as_they_are)
@@ -218,9 +218,10 @@ void store_side(const KvView& kv, const SideView& side, bool keys, uint64_t firs
 }
 
 void store(const CopyTask& task) {
-  if (task.k.data != nullptr) store_side(task.kv, task.kv.k, true, task.first, task.count, task.k);
+  if (task.k.data != nullptr)
+    store_side(task.kv, task.kv.k, Side::k, task.first, task.count, task.k);
   if (task.v.data != nullptr && task.kv.v.data != nullptr)
-    store_side(task.kv, task.kv.v, false, task.first, task.count, task.v);
+    store_side(task.kv, task.kv.v, Side::v, task.first, task.count, task.v);
 }
 
 void load_rotated(const SideView& side, const StoredRow& stored, uint32_t dims, const RowsView& to,
@@ -232,11 +233,11 @@ void load_rotated(const SideView& side, const StoredRow& stored, uint32_t dims, 
     scalar::store(to.dtype, caller_element(to, row, head, d), whole[d]);
 }
 
-void load_side(const KvView& kv, const SideView& side, bool keys, uint32_t dims, uint64_t first,
+void load_side(const KvView& kv, const SideView& side, Side which, uint32_t dims, uint64_t first,
                uint64_t count, const RowsView& to) {
   for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
-      const StoredRow stored(kv, side, keys, first + i, head);
+      const StoredRow stored(kv, side, which, first + i, head);
       if (rotates(side.rotation)) {
         load_rotated(side, stored, dims, to, i, head);
         continue;
@@ -255,24 +256,24 @@ void load_side(const KvView& kv, const SideView& side, bool keys, uint32_t dims,
 void load(const CopyTask& task) {
   const bool latent = task.kv.v.data == nullptr;
   if (task.k.data != nullptr)
-    load_side(task.kv, task.kv.k, true, task.kv.k.dim, task.first, task.count, task.k);
+    load_side(task.kv, task.kv.k, Side::k, task.kv.k.dim, task.first, task.count, task.k);
   if (task.v.data != nullptr)
-    load_side(task.kv, latent ? task.kv.k : task.kv.v, latent, task.kv.v.dim, task.first,
-              task.count, task.v);
+    load_side(task.kv, latent ? task.kv.k : task.kv.v, latent ? Side::k : Side::v, task.kv.v.dim,
+              task.first, task.count, task.v);
 }
 
 void transfer(const TransferTask& task) {
-  const auto row = [](const KvView& kv, const SideView& side, bool keys, uint64_t position,
-                      uint32_t head) { return StoredRow(kv, side, keys, position, head); };
+  const auto row = [](const KvView& kv, const SideView& side, Side which, uint64_t position,
+                      uint32_t head) { return StoredRow(kv, side, which, position, head); };
   for (uint64_t i = 0; i < task.count; i++) {
     const uint64_t to = task.to_first + i, from = task.from_first + i;
     for (uint32_t head = 0; head < task.to.kv_heads; head++) {
       if (task.to.k.data != nullptr && task.from.k.data != nullptr)
-        row(task.to, task.to.k, true, to, head)
-            .copy_bits(row(task.from, task.from.k, true, from, head));
+        row(task.to, task.to.k, Side::k, to, head)
+            .copy_bits(row(task.from, task.from.k, Side::k, from, head));
       if (task.to.v.data != nullptr && task.from.v.data != nullptr)
-        row(task.to, task.to.v, false, to, head)
-            .copy_bits(row(task.from, task.from.v, false, from, head));
+        row(task.to, task.to.v, Side::v, to, head)
+            .copy_bits(row(task.from, task.from.v, Side::v, from, head));
     }
   }
 }

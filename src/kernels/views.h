@@ -21,6 +21,9 @@ struct Rotation {
   const float* matrix = nullptr;  // MATRIX: [dim][dim]
 };
 
+// Which of the two rows of a token.
+enum class Side { k, v };
+
 // K or V of one layer. Strides are in bytes. Block b begins at data + b * block_stride. In it, for
 // KV head h,
 //   plain layout   the row of token t is at t * row_stride + h * head_stride,

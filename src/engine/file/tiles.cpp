@@ -75,7 +75,8 @@ bool of_rows(pkv_dtype a, pkv_dtype b) {
 // Converts K or V, as they are stored, by way of fp32, which represents every number of F16 and
 // BF16.
 void convert(const kernels::Table& kernels, const kernels::KvView& from, const kernels::KvView& to,
-             uint64_t position, uint32_t tokens, bool keys) {
+             uint64_t position, uint32_t tokens, kernels::Side which) {
+  const bool keys = which == kernels::Side::k;
   const kernels::SideView& side = keys ? from.k : from.v;
   kernels::KvView stored = to;
   stored.k.rotation = stored.v.rotation = {};  // what is in the file is rotated already
@@ -165,8 +166,8 @@ void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
   if (!same_k) task.from.k.data = nullptr;
   if (!same_v) task.from.v.data = nullptr;
   kernels.transfer(task);
-  if (!same_k) convert(kernels, file, view, position, tokens, true);
-  if (!same_v) convert(kernels, file, view, position, tokens, false);
+  if (!same_k) convert(kernels, file, view, position, tokens, kernels::Side::k);
+  if (!same_v) convert(kernels, file, view, position, tokens, kernels::Side::v);
 }
 
 }  // namespace pkv::file

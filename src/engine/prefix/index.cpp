@@ -64,9 +64,9 @@ uint32_t Index::cached(std::string_view salt, Tokens text) const {
   return space != nullptr ? matcher_.usable(data_.tree.find(space->root, text)) : 0;
 }
 
-void Index::publish(Hold& hold, Tokens text, memory::Tables tables, bool wait) noexcept {
+void Index::publish(Hold& hold, Tokens text, memory::Tables tables, IfLocked if_locked) noexcept {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (wait)
+  if (if_locked == IfLocked::wait)
     lock.lock();
   else if (!lock.try_lock())
     return;

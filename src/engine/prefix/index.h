@@ -33,6 +33,9 @@
 
 namespace pkv::prefix {
 
+// What a call does while another thread has the lock of the index.
+enum class IfLocked { wait, skip };
+
 class Index {
  public:
   Index(const IndexOptions& options, std::span<const std::unique_ptr<memory::Group>> groups,
@@ -49,10 +52,10 @@ class Index {
   uint32_t cached(std::string_view salt, Tokens text) const;
 
   // Caches the blocks of a text beyond the hold, up to the first token whose id is unknown. If
-  // another session has cached the same text, the tables take over its blocks. wait: if false, does
-  // nothing while another thread has the lock. What cannot be stored now is stored by a later call;
-  // a call that can store nothing costs little, however long the text is.
-  void publish(Hold& hold, Tokens text, memory::Tables tables, bool wait) noexcept;
+  // another session has cached the same text, the tables take over its blocks. What cannot be
+  // stored now is stored by a later call; a call that can store nothing costs little, however long
+  // the text is.
+  void publish(Hold& hold, Tokens text, memory::Tables tables, IfLocked if_locked) noexcept;
 
   // Evicts until each group has `wanted` free blocks. Returns false, and evicts nothing, if one has
   // not enough evictable ones.

@@ -21,7 +21,7 @@ Session::~Session() {
   if (suspended())
     drop_remembered();
   else
-    pass_on(true);
+    pass_on(When::closing);
   cache().counters().tokens -= length();
 }
 
@@ -49,7 +49,7 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
       fail(entry_details(PKV_INVALID_ARGUMENT, i), "position %llu holds token %d already, not %d",
            llu(first + i), held, tokens[i]);
   std::copy_n(tokens, n, begin);
-  publish(false);
+  publish(prefix::IfLocked::skip);
 }
 
 void Session::check_idle(const char* who) const {
@@ -66,7 +66,7 @@ void Session::check_ready(const char* who) const {
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
   const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
-  reserve_blocks(totals, watermark(), true, "reserve");
+  reserve_blocks(totals, watermark(), Steps::any, "reserve");
 }
 
 // Lists the tail of a group if what a reservation needs there may be a copy of it.
@@ -76,16 +76,16 @@ static void list_tail(size_t group, const memory::StepNeed& need, prefix::OwnBlo
 }
 
 // Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free.
-// any_cut: they suffice for steps of any size, and not only for one step. If it throws, no block is
-// taken.
-void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
+// They suffice for steps of any size, or only for one step with all tokens. If it throws, no block
+// is taken.
+void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, Steps steps,
                              const char* who) {
   std::vector<memory::StepNeed> needs(totals.size());
   std::vector<uint64_t> counts(totals.size());
   const auto count = [&](size_t g) {
     const memory::BlockTable& table = content_.table(g);
-    needs[g] =
-        any_cut ? table.reserve_need(length(), totals[g]) : table.step_need(length(), totals[g]);
+    needs[g] = steps == Steps::any ? table.reserve_need(length(), totals[g])
+                                   : table.step_need(length(), totals[g]);
     counts[g] = needs[g].blocks();
   };
   std::vector<uint64_t> beside;
@@ -127,11 +127,11 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
 // Gives the content to the prefix index and the store. Spare blocks are released first: while a
 // session has some, its last state is not shared, so that a step can reuse that block
 // (BlockTable::length_to_share()).
-// `closing`: what a hint said to drop is not kept; a suspended session still needs it.
-void Session::pass_on(bool closing) noexcept {
+// What a hint said to drop at the end is not kept.
+void Session::pass_on(When when) noexcept {
   for (const auto& table : content_.tables()) table->release_spares();
-  publish(true);
-  if (closing) content_.hold().withdraw_dropped();
+  publish(prefix::IfLocked::wait);
+  if (when == When::closing) content_.hold().withdraw_dropped();
   write_to_store();
 }
 
@@ -150,7 +150,7 @@ void Session::drop_remembered() noexcept {
 }
 
 void Session::suspend() noexcept {
-  pass_on(false);
+  pass_on(When::suspending);
   cache().counters().tokens -= length();
   suspension_.begin(content_.tokens());
   clear();
@@ -182,21 +182,21 @@ void Session::take_back() {
     totals.push_back(window == 0 ? remembered.size()
                                  : std::min<uint64_t>(remembered.size(), length() + window));
   }
-  const auto reserve = [&](bool any_cut) {
-    reserve_blocks(totals, cache().config().watermark, any_cut, "resume");
+  const auto reserve = [&](Steps steps) {
+    reserve_blocks(totals, cache().config().watermark, steps, "resume");
   };
   try {
-    reserve(true);
+    reserve(Steps::any);
   } catch (const Error& error) {
     if (error.status != PKV_TOO_LARGE) throw;
-    reserve(false);  // the pool is too small for every cut, but may have room for one step
+    reserve(Steps::one);  // the pool may still have room for one
   }
   content_.hold().count_match(known, matched);
 }
 
 void Session::start_publishing() noexcept {
   attributes_.publishes = true;
-  publish(true);
+  publish(prefix::IfLocked::wait);
 }
 
 // Passes all blocks to the store, if there is one, which writes those that the prefix index has.
@@ -279,7 +279,7 @@ uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
     matched = take_prefix(text, total_tokens, watermark());
     if (total_tokens > 0) {
       const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
-      reserve_blocks(totals, watermark(), true, "admit");
+      reserve_blocks(totals, watermark(), Steps::any, "admit");
     }
   } catch (...) {
     put_back();
@@ -330,9 +330,9 @@ bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark) const {
   return can_have(cache(), {counts, watermark, own, true});
 }
 
-// Puts the full blocks with known ids that are not in the prefix index yet into it. If `wait` is
-// false and another thread has the index's lock, they are left for a later call.
-void Session::publish(bool wait) noexcept {
+// Puts the full blocks with known ids that are not in the prefix index yet into it. What is skipped
+// is left for a later call.
+void Session::publish(prefix::IfLocked if_locked) noexcept {
   const prefix::Hold& hold = content_.hold();
   const uint64_t block_size = cache().config().block_size, from = hold.depth() * block_size;
   if (!publishes() || length() < from + block_size) return;
@@ -341,7 +341,7 @@ void Session::publish(bool wait) noexcept {
   uint64_t end = std::min(length(), content_.forgotten_from());
   for (const auto& table : content_.tables()) end = std::min(end, table->length_to_share(length()));
   if (end >= from + block_size)
-    cache().prefix()->publish(content_.hold(), tokens.first(end), content_.tables(), wait);
+    cache().prefix()->publish(content_.hold(), tokens.first(end), content_.tables(), if_locked);
 }
 
 // ---- A step -------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
   if (step_tokens_ > 0) content_.hold().release_tail();
   has_run_ = has_run_ || count > 0;
   suspension_.forget_computed(length());
-  publish(false);
+  publish(prefix::IfLocked::skip);
 }
 
 void Session::abort() noexcept {
@@ -429,7 +429,7 @@ void Session::drop_blocks(uint32_t group, std::span<const uint32_t> entries) {
   check_ready("drop_blocks");
   check_drop(group, entries);
   if (entries.empty()) return;
-  publish(true);
+  publish(prefix::IfLocked::wait);
   const uint32_t size = cache().config().block_size;
   const uint64_t first = uint64_t{entries.front()} * size;
   content_.tables()[group]->drop(entries);

@@ -122,18 +122,21 @@ class Session {
   const memory::BlockTable& table(uint32_t group) const;
 
  private:
+  enum class When { suspending, closing };
+  enum class Steps { any, one };  // the steps that a reservation must suffice for
+
   void check_drop(uint32_t group, std::span<const uint32_t> entries) const;
   void retreat(uint64_t new_length) noexcept;
-  void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, bool any_cut,
+  void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, Steps steps,
                       const char* who);
   void take_back();
   void check_empty(prefix::Tokens text) const;
   void put_back() noexcept;
   void reserve_ids(uint64_t total);
   void clear() noexcept;
-  void pass_on(bool closing) noexcept;
+  void pass_on(When when) noexcept;
   void drop_remembered() noexcept;
-  void publish(bool wait) noexcept;
+  void publish(prefix::IfLocked if_locked) noexcept;
   void write_to_store() noexcept;
   uint64_t take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark);
   bool can_reserve(uint64_t total_tokens, uint32_t watermark) const;

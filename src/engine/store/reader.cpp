@@ -281,7 +281,8 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   }
   worker_.in_flight().reset();
   append(content->tokens(), text.subspan(first * block_size(), count * block_size()));
-  cache().prefix()->publish(content->hold(), content->tokens(), content->tables(), true);
+  cache().prefix()->publish(content->hold(), content->tokens(), content->tables(),
+                            prefix::IfLocked::wait);
   return end == asked;
 }
 
