@@ -26,10 +26,10 @@ namespace {
 
 class EmulatedUnit {
  public:
-  class Session {
+  class KeptConfig {
    public:
-    Session() { in_use = true; }
-    ~Session() { in_use = false; }
+    KeptConfig() { in_use = true; }
+    ~KeptConfig() { in_use = false; }
   };
 
   static void configure(const RegisterShapes& shapes) {
