@@ -1,11 +1,11 @@
-// The operations of `sessions` or of `prefix` from two or three threads in one cache, each with its
+// The operations of `sessions` or of `world` from two or three threads in one cache, each with its
 // own sessions, and for `sessions` some shared snapshots. The only effect of other threads on a
 // thread's model is that blocks may be short, and that texts may be cached. The last byte of a
 // record names its thread.
 #include <thread>
 
 #include "../tests/cache/play.h"
-#include "../tests/cache/prefix_play.h"
+#include "../tests/cache/world_play.h"
 #include "records.h"
 #include "target.h"
 
@@ -95,31 +95,26 @@ void play_sessions(cache_test::StagedCache& world, const Records& records, bool 
   for (const auto& stage : stages) stage->check_dead();
 }
 
-void play_prefixes(const cache_test::PrefixSetup& setup, const Records& records) {
-  cache_test::PrefixWorld world(setup);
+void play_world(const cache_test::SmallCache& kind, const Records& records) {
+  const auto world = std::make_shared<world::Shared>(kind, false);
   on_threads(records.size(), [&](size_t i) {
-    cache_test::PrefixPlay play(world, cache_test::Random(1), false);
-    for (const cache_test::Random& record : records[i]) {
-      play.operate(record);
-      play.compare();
-    }
+    world::WorldPlay play(world, cache_test::Random(1));
+    for (const cache_test::Random& record : records[i]) play.operate(record);
     play.finish();
   });
-  CHECK(pkv_cache_validate(world.cache));
-  CHECK(pkv_prefix_clear(world.cache, nullptr, PKV_ALL_SALTS));
-  EXPECT_EQ(0u, cache_test::stats_of(world.cache).used_blocks);
+  world::WorldPlay::expect_empty(*world);
 }
 
 }  // namespace
 
 FUZZ_TARGET(const uint8_t* data, size_t size) {
-  using cache_test::setups, cache_test::prefix_setups;
+  using cache_test::setups;
+  static const std::vector<cache_test::SmallCache> kinds = world::crowded_kinds();
   Source source(data, size), header = source.part(header_bytes);
-  const size_t choice = header.below(std::size(setups) + std::size(prefix_setups));
+  const size_t choice = header.below(std::size(setups) + kinds.size());
   const bool hooks = header.chance(80);
   const Records records = records_of(data, size, header.between(2, most_threads));
-  if (choice >= std::size(setups))
-    return play_prefixes(prefix_setups[choice - std::size(setups)], records);
+  if (choice >= std::size(setups)) return play_world(kinds[choice - std::size(setups)], records);
   cache_test::StagedCache world(setups[choice], hooks);
   play_sessions(world, records, header.chance(50));
 }

@@ -105,7 +105,8 @@ class EngineMemory {
   }
 
   bool any_bytes = false;  // write() gets bytes that no engine read
-  bool complete = true;    // false: blocks were loaded that nobody gave to the engine
+  // false: blocks were loaded that nobody gave to the engine
+  std::atomic<bool> complete{true};
 
   // What hooks return instead of working; 0: they work. From the fails_at-th call on, counting
   // both.

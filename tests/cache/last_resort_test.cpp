@@ -2,6 +2,7 @@
 // Twin caches play the same operations. Whatever a call gets in the one without pins, it gets in
 // the other one, too, which ends no pin in vain; and a call that fails has changed nothing.
 // PKV_ROUNDS makes the random play longer, from PKV_SEED on.
+#include "../support/hints.h"
 #include "../support/rounds.h"
 #include "../support/sanitizers.h"
 #include "prefix_fixture.h"
@@ -12,7 +13,8 @@ namespace {
 
 class Twin : WorldSessions {
  public:
-  Twin(const SmallCache& kind, uint64_t seed) : WorldSessions(kind, Random(seed)) {}
+  Twin(const SmallCache& kind, uint64_t seed)
+      : WorldSessions(std::make_shared<Shared>(kind), Random(seed)) {}
 
   // Plays operations, and passes the content of some sessions to a store that stands still.
   void play() {

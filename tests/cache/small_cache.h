@@ -30,7 +30,8 @@ struct SmallCache {
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t watermark = 0;
   bool tier = false;  // for plays that can put a store behind it
-  uint64_t max_pinned = 6;
+  uint64_t max_pinned = 6, max_blocks_per_salt = 0;
+  pkv_eviction eviction = PKV_EVICTION_LEARNED;
 
   bool has_states() const {
     return std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.has_states(); });
@@ -69,7 +70,10 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
-  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = kind.max_pinned, .max_events = 64});
+  auto prefix = made<pkv_prefix_config>({.eviction = kind.eviction,
+                                         .max_pinned_blocks = kind.max_pinned,
+                                         .max_blocks_per_salt = kind.max_blocks_per_salt,
+                                         .max_events = 4096});
   auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
                                         .groups = groups.data(),
                                         .storage = kind.storage,

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "../store/support.h"
+#include "../support/memory_store.h"
 #include "../support/test_clock.h"
 #include "small_cache.h"
 
@@ -31,18 +33,31 @@ inline SmallCache with_tier(SmallCache kind) {
   kind.tier = true;
   return kind;
 }
+inline SmallCache lru(SmallCache kind) {
+  kind.eviction = PKV_EVICTION_LRU;
+  return kind;
+}
+inline SmallCache with_quota(uint64_t max_blocks_per_salt, SmallCache kind) {
+  kind.max_blocks_per_salt = max_blocks_per_salt;
+  return kind;
+}
 
-// New kinds go to the end, so that inputs of the fuzzer keep most of their meaning.
+// New kinds go to the end, so that inputs of the fuzzer keep most of their meaning. The blocks of
+// the kinds from `crowded` on are so few that the index evicts all the time. They have no states,
+// so several threads can play in one cache of them.
 inline const std::vector<SmallCache>& kinds() {
   const SmallGroup full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
       states{.state_bytes = 72, .max_draft_tokens = 3},
       checkpoints{.state_bytes = 40, .checkpoint_tokens = 32, .max_draft_tokens = 5},
       of_layer_0{.layers = {0}}, of_layer_2{.window = 40, .layers = {2}},
       of_layers_1_and_3{
-          .state_bytes = 100, .checkpoint_tokens = 48, .max_draft_tokens = 3, .layers = {1, 3}};
+          .state_bytes = 100, .checkpoint_tokens = 48, .max_draft_tokens = 3, .layers = {1, 3}},
+      wide{.layers = {1, 2, 3}}, wide_window{.window = 24, .layers = {1, 2, 3}};
   const SmallGroup full_there = there(full), window_there = there(window),
                    sinks_there = there(sinks), states_there = there(states),
                    checkpoints_there = there(checkpoints);
+  constexpr auto paged = PKV_STORAGE_PAGED, none = PKV_STORAGE_NONE;
+  constexpr auto plain = PKV_LAYOUT_PLAIN;
   static const std::vector<SmallCache> all = {
       {"full", {full}, 40},
       {"window", {window}, 24},
@@ -53,29 +68,55 @@ inline const std::vector<SmallCache>& kinds() {
       {"full_and_states", {full, states}, 40},
       {"window_and_states", {window, states}, 28},
       {"all", {full, sinks, checkpoints}, 44},
-      {"plain", {full, window}, 40, true, false, PKV_STORAGE_PAGED, PKV_LAYOUT_PLAIN},
+      {"plain", {full, window}, 40, true, false, paged, plain},
       {"without_index", {full, sinks, states}, 40, false},
       {"shared", {full, window}, 32, true, true},
       {"shared_states", {full, window, checkpoints}, 32, true, true},
-      {"ids", {full, window}, 40, true, false, PKV_STORAGE_NONE},
-      {"ids_of_states", {window, states}, 28, true, false, PKV_STORAGE_NONE},
+      {"ids", {full, window}, 40, true, false, none},
+      {"ids_of_states", {window, states}, 28, true, false, none},
       {"interleaved", {of_layer_0, of_layer_2, of_layers_1_and_3}, 44},
       {"checkpoints_without_index", {of_layer_0, of_layers_1_and_3, of_layer_2}, 28, false},
-      {"elsewhere", {full_there, window_there}, 40, true, false, PKV_STORAGE_NONE},
-      {"elsewhere_states", {window_there, states_there}, 28, true, false, PKV_STORAGE_NONE},
-      {"elsewhere_shared", {full_there, checkpoints_there}, 32, true, true, PKV_STORAGE_NONE},
-      {"elsewhere_without_index", {sinks_there, states_there}, 40, false, false, PKV_STORAGE_NONE},
+      {"elsewhere", {full_there, window_there}, 40, true, false, none},
+      {"elsewhere_states", {window_there, states_there}, 28, true, false, none},
+      {"elsewhere_shared", {full_there, checkpoints_there}, 32, true, true, none},
+      {"elsewhere_without_index", {sinks_there, states_there}, 40, false, false, none},
       {"mixed", {full, window_there, checkpoints_there}, 40},
       with_tier({"tier", {full, window, checkpoints}, 40}),
-      with_tier({"elsewhere_tier",
-                 {full_there, sinks_there, checkpoints_there},
-                 44,
-                 true,
-                 false,
-                 PKV_STORAGE_NONE}),
+      with_tier(
+          {"elsewhere_tier", {full_there, sinks_there, checkpoints_there}, 44, true, false, none}),
       with_tier({"mixed_tier", {states, full_there}, 40}),
+      {"crowded", {full, full}, 22},
+      with_quota(9, lru({"crowded_plain", {full, full}, 24, true, false, paged, plain})),
+      lru({"crowded_window", {full, window}, 28}),
+      with_quota(6, {"crowded_ids", {full, full}, 24, true, false, none}),
+      lru({"crowded_ids_window", {full, {.window = 40}}, 27, true, false, none}),
+      with_tier({"crowded_tier", {full, full}, 22}),
+      with_quota(12, with_tier(lru(
+                         {"crowded_tier_window", {full, window}, 27, true, false, paged, plain}))),
+      {"crowded_pages", {of_layer_0, wide}, 22, true, true},
+      lru({"crowded_pages_window", {of_layer_0, wide_window}, 26, true, true}),
+      with_quota(12,
+                 with_tier(lru({"crowded_pages_tier", {of_layer_0, wide_window}, 26, true, true}))),
+      {"crowded_elsewhere", {full_there, full_there}, 22, true, false, none},
+      lru({"crowded_elsewhere_window", {full_there, window_there}, 30}),
+      lru({"crowded_mixed", {full, full_there}, 24, true, false, paged, plain}),
+      with_tier({"crowded_elsewhere_tier", {full_there, full_there}, 22, true, false, none}),
+      with_quota(
+          12,
+          with_tier(lru(
+              {"crowded_there_tier_window", {full_there, window_there}, 27, true, false, none}))),
+      with_tier(lru({"crowded_mixed_tier", {full, window_there}, 27, true, false, paged, plain})),
   };
   return all;
+}
+
+inline bool is_crowded(const SmallCache& kind) {
+  return std::string_view(kind.name).starts_with("crowded");
+}
+inline std::vector<SmallCache> crowded_kinds() {
+  std::vector<SmallCache> crowded;
+  std::copy_if(kinds().begin(), kinds().end(), std::back_inserter(crowded), is_crowded);
+  return crowded;
 }
 
 // A cache, and the engine that has what the library has not.
@@ -86,6 +127,24 @@ struct Place {
   EngineMemory engine;
   cache_test::TestClock clock;
   Cache cache;
+};
+
+// A cache that plays share, and the store behind it.
+struct Shared {
+  explicit Shared(const SmallCache& chosen, bool one_play = true)
+      : kind(chosen), alone(one_play), here(make_place()) {}
+
+  // Makes a cache of the same kind, with the same store.
+  std::unique_ptr<Place> make_place() {
+    const pkv_store table = store.table();
+    auto behind = made<pkv_store_config>({.store = &table});
+    return std::make_unique<Place>(kind, kind.tier ? &behind : nullptr);
+  }
+
+  const SmallCache kind;
+  const bool alone;  // No other play uses the cache, so it does only what this one says.
+  MemoryStore store;
+  std::unique_ptr<Place> here;
 };
 
 // ---- Texts --------------------------------------------------------------------------------------

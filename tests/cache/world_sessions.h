@@ -1,5 +1,5 @@
-// Operations on the sessions, the snapshots and the prefix index of a cache of any kind, and what
-// each session must report and hold after them.
+// Operations on the sessions and the snapshots of a cache of any kind, and what each session must
+// report and hold after them.
 #pragma once
 
 #include <algorithm>
@@ -7,25 +7,21 @@
 #include <set>
 
 #include "../support/hints.h"
-#include "../support/memory_store.h"
 #include "world_model.h"
 
 namespace world {
 
 class WorldSessions {
  protected:
-  WorldSessions(const SmallCache& kind, Random random)
-      : kind_(kind), random_(random), here_(make_place()) {
+  WorldSessions(std::shared_ptr<Shared> shared, Random random)
+      : shared_(std::move(shared)), random_(std::move(random)) {
     set_clock();
   }
 
-  // Makes a cache of the same kind, with the same store.
-  std::unique_ptr<Place> make_place() {
-    const pkv_store table = store_.table();
-    auto behind = made<pkv_store_config>({.store = &table});
-    return std::make_unique<Place>(kind_, kind_.tier ? &behind : nullptr);
-  }
   pkv_cache cache() const { return here_->cache; }
+  void validate() const {
+    if (shared_->alone) CHECK(pkv_cache_validate(cache()));
+  }
 
   static constexpr size_t max_talks = 8, max_tokens = 150;
 
@@ -63,6 +59,7 @@ class WorldSessions {
   // Returns whether a call found room. If not, it makes some: by preemption, or by closing a talk.
   bool worked(pkv_status status, const char* call) {
     if (status == PKV_OK) return true;
+    refused_++;
     if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE && status != PKV_BATCH_TOO_LARGE &&
         status != PKV_LIMIT_REACHED)
       cache_test::check(status, call);
@@ -182,7 +179,8 @@ class WorldSessions {
     const pkv_status status =
         pkv_batch_begin(cache(), sessions.size(), sessions.data(), counts.data(), &begun);
     if (status != PKV_OK && random_.chance(50)) {
-      preempt(sessions, counts);
+      refused_++;
+      if (shared_->alone) preempt(sessions, counts);
       return false;
     }
     if (!worked(status, "begin")) return false;
@@ -190,15 +188,25 @@ class WorldSessions {
     return true;
   }
 
-  // Suspends the sessions that the library names; then the step has room.
-  void preempt(const std::vector<pkv_session>& sessions, const std::vector<uint32_t>& counts) {
+  // Suspends the sessions that the library names. Then the step of the others has room.
+  pkv_status preempt(std::vector<pkv_session> sessions, std::vector<uint32_t> counts) {
     pkv_session victims[max_talks];
     size_t count = 0;
-    if (pkv_batch_choose_victims(cache(), sessions.size(), sessions.data(), counts.data(),
-                                 max_talks, victims, &count) != PKV_OK)
-      return;
-    for (Talk& talk : talks_)
-      if (std::find(victims, victims + count, talk.session.get()) != victims + count) suspend(talk);
+    const pkv_status status = pkv_batch_choose_victims(cache(), sessions.size(), sessions.data(),
+                                                       counts.data(), max_talks, victims, &count);
+    if (status != PKV_OK) return status;
+    for (Talk& talk : talks_) {
+      const pkv_session session = talk.session;
+      if (std::find(victims, victims + count, session) == victims + count) continue;
+      suspend(talk);
+      const auto at = std::find(sessions.begin(), sessions.end(), session) - sessions.begin();
+      if (static_cast<size_t>(at) == sessions.size()) continue;
+      sessions.erase(sessions.begin() + at);
+      counts.erase(counts.begin() + at);
+    }
+    if (kind_.elsewhere()) settle();  // Blocks that the device copies for the store are in use.
+    cache_test::begin(cache(), sessions, counts);
+    return PKV_OK;
   }
 
   // Takes a step of some talks and keeps the same new tokens of each, or aborts it.
@@ -206,7 +214,7 @@ class WorldSessions {
     Batch batch;
     if (!begin(news, batch)) return;
     write(batch, news);
-    CHECK(pkv_cache_validate(cache()));
+    validate();
     if (random_.chance(8)) return;
     const bool told = !random_.chance(6);
     std::vector<int32_t> ids;
@@ -427,65 +435,9 @@ class WorldSessions {
       frozen_.erase(frozen_.begin() + static_cast<ptrdiff_t>(random_.below(frozen_.size())));
   }
 
-  // ---- The index ------------------------------------------------------------------------------
-
-  // Times of hints end when pass_time() says so.
   void set_clock() { here_->clock.set(now_ms_); }
-  void pass_time() {
-    now_ms_ += random_.below(20);
-    set_clock();
-  }
-
-  // Gives a hint about an earlier text or a session.
-  void give_hint() {
-    if (past_.empty() || !kind_.prefix) return;
-    const std::vector<int32_t>& text = past_[random_.below(past_.size())];
-    const std::string salt = random_.chance(50) ? "" : "a";
-    constexpr uint64_t durations[] = {0, 1, 1000, UINT64_MAX};
-    pkv_hint given = hint_of(static_cast<pkv_hint_action>(random_.below(8) + 1));
-    given.first = random_.chance(40) ? 0 : random_.below(text.size() + 1);
-    given.end = random_.chance(40) ? 0 : given.first + random_.below(text.size() - given.first + 1);
-    given.retention = static_cast<pkv_retention>(static_cast<int>(random_.below(3)) - 1);
-    given.duration_ms = durations[random_.below(std::size(durations))];
-    if (random_.chance(50) && !talks_.empty())
-      hint(talks_[random_.below(talks_.size())].session, given.action, given);
-    else if (given.action != PKV_HINT_RETURN)
-      hint(cache(), given.action, text, salt, given);
-  }
-
-  // Gets an earlier text from the store, and opens a session that may begin with it; sometimes in a
-  // new cache, as after a crash.
-  void fetch() {
-    if (!kind_.tier || past_.empty()) return;
-    if (random_.chance(30)) lose_all();
-    if (kind_.elsewhere() && random_.chance(10)) here_->engine.fail_after(random_.below(6));
-    const std::vector<int32_t>& text = past_[random_.below(past_.size())];
-    const std::string salt = random_.chance(50) ? "" : "a";
-    prefetch(cache(), text, salt);
-    if (random_.chance(10)) CHECK(pkv_store_cancel(cache(), TextArg(text, salt)));
-    settle();
-    here_->engine.work();
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(cache(), &stats));
-    fetched_ += stats.read_items;
-    open_talk();
-  }
-  void lose_all() {
-    talks_.clear();
-    frozen_.clear();
-    settle();
-    here_ = make_place();
-    set_clock();
-  }
-  void spoil() {
-    if (kind_.tier) store_.spoil(random_);
-  }
   void settle() {
     if (kind_.tier) cache_test::settle(cache());
-  }
-
-  void clear() {
-    if (kind_.prefix) CHECK(pkv_prefix_clear(cache(), nullptr, PKV_ALL_SALTS));
   }
 
   // ---- Comparison -----------------------------------------------------------------------------
@@ -550,16 +502,17 @@ class WorldSessions {
     return group.window == 0 || first < group.sinks || last + group.window > talk.text.size() + 1;
   }
 
-  const SmallCache kind_;
+  const std::shared_ptr<Shared> shared_;
+  const SmallCache& kind_ = shared_->kind;
+  MemoryStore& store_ = shared_->store;
+  std::unique_ptr<Place>& here_ = shared_->here;
   Random random_;
-  MemoryStore store_;
-  std::unique_ptr<Place> here_;
   std::vector<Talk> talks_;
   std::vector<Frozen> frozen_;
   std::vector<std::vector<int32_t>> past_;
   uint64_t ways_ = 0, now_ms_ = 1'000'000;
   uint64_t matched_ = 0, trimmed_ = 0;  // tokens that were found, and that trims left
-  uint64_t fetched_ = 0;                // items of the store
+  uint64_t refused_ = 0;                // calls that lacked blocks
 };
 
 }  // namespace world

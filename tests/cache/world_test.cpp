@@ -9,8 +9,9 @@ namespace {
 class World : public testing::TestWithParam<SmallCache> {};
 
 TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
-  uint64_t matched = 0, trimmed = 0, fetched = 0;
-  for (uint64_t seed = 1; seed <= pkv::test::number_in("PKV_ROUNDS", 6); seed++) {
+  const uint64_t seeds = pkv::test::number_in("PKV_ROUNDS", is_crowded(GetParam()) ? 18 : 8);
+  uint64_t matched = 0, trimmed = 0, refused = 0, fetched = 0, corrupt = 0;
+  for (uint64_t seed = 1; seed <= seeds; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     WorldPlay play(GetParam(), Random(seed));
     for (int i = 0; i < 200; i++) {
@@ -22,12 +23,21 @@ TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
     if (HasFailure()) return;
     matched += play.matched();
     trimmed += play.trimmed();
+    refused += play.refused();
     fetched += play.fetched();
+    corrupt += play.corrupt();
   }
   EXPECT_EQ(GetParam().prefix, matched > 0);
   EXPECT_GT(trimmed, 0u);
   EXPECT_EQ(GetParam().tier, fetched > 0);
+  if (!is_crowded(GetParam())) return;
+  EXPECT_GT(matched, 30 * seeds);
+  EXPECT_GT(refused, seeds / 10) << "too many blocks to show anything";
+  EXPECT_EQ(GetParam().tier, corrupt > seeds / 10);
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, World, testing::ValuesIn(kinds()),
+                         [](const auto& test) { return test.param.name; });
 
 // The states that a session shares with the index are saved with it, but the session does not keep
 // them: they may be evicted before they are written, and must then not be loaded as zeros.
@@ -74,9 +84,6 @@ TEST_F(StatesThatGo, AreNotThoseOfALoadedSession) {
   EXPECT_FALSE(held[4]) << "nothing was evicted before it was written: this shows nothing";
   CHECK(pkv_cache_validate(other));
 }
-
-INSTANTIATE_TEST_SUITE_P(Kinds, World, testing::ValuesIn(kinds()),
-                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace world
