@@ -2,6 +2,7 @@
 #pragma once
 
 #include <benchmark/benchmark.h>
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 
 #include <array>

@@ -54,10 +54,16 @@ const float* draw_matrix(Source& draw, uint32_t matrix_dim) {
 // Sets the matrices of a rotation after the struct was spoilt; keys and values share one.
 template <class Struct>
 void draw_matrices(Struct& of, Source& draw) {
-  of.key_rotation = of.value_rotation = nullptr;
-  if (of.rotation != PKV_ROTATION_MATRIX && draw.chance(97)) return;
-  of.key_rotation = draw_matrix(draw, of.key_dim);
-  if (of.value_dim == 0 || of.value_dim == of.key_dim) of.value_rotation = of.key_rotation;
+  static pkv_rotation_matrices matrices;
+  of.rotation_matrices = nullptr;
+  if (of.rotation != PKV_ROTATION_NONE && draw.chance(97)) return;
+  if (draw.chance(70)) return;
+  matrices = made<pkv_rotation_matrices>();
+  if (draw.chance(10)) spoil(matrices, draw);
+  matrices.key = draw_matrix(draw, of.key_dim);
+  const bool same_dim = of.value_dim == 0 || of.value_dim == of.key_dim;
+  matrices.value = same_dim ? matrices.key : nullptr;
+  of.rotation_matrices = &matrices;
 }
 
 pkv_hint draw_hint(Source& draw) {
@@ -74,7 +80,7 @@ pkv_layer_group draw_group(Source& draw, const std::vector<uint32_t>& indices) {
   auto group = made<pkv_layer_group>({.layers = 1});
   group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
   group.key_dim = static_cast<uint32_t>(16 * draw.between(1, 4));
-  group.rotation = static_cast<pkv_rotation>(draw.below(3));
+  group.rotation = static_cast<pkv_rotation>(draw.below(2));
   spoil(group, draw);
   draw_matrices(group, draw);
   if (draw.chance(90)) group.struct_size = sizeof group;
@@ -278,7 +284,8 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
   for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_blocks; i++)
     lists[i] = draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
   blocks.lists = fits && draw.chance(listed ? 97 : 3) ? lists : nullptr;
-  params.outputs.chosen = fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
+  params.block_outputs.chosen =
+      fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
 }
 
 // Draws windows and sinks for the KV heads of the call.
@@ -294,9 +301,9 @@ void draw_mass(Source& draw, AttentionParams& params, uint64_t sequences, uint64
   static float masses[1024];
   if (draw.chance(85)) return;
   params.weigh(masses, draw.below(5));
-  if (draw.chance(30)) spoil(params.outputs, draw);
-  const bool fits = heads <= 64 && params.outputs.mass_blocks <= 4 && sequences <= 4;
-  params.outputs.masses = fits && draw.chance(97) ? masses : nullptr;
+  if (draw.chance(30)) spoil(params.block_outputs, draw);
+  const bool fits = heads <= 64 && params.block_outputs.mass_blocks <= 4 && sequences <= 4;
+  params.block_outputs.masses = fits && draw.chance(97) ? masses : nullptr;
 }
 
 // Parameters with lists for the heads and rows of the call.
@@ -316,9 +323,11 @@ AttentionParams draw_params(Source& draw, const SequenceRows& sequences, uint64_
   draw_mask(draw, params, sequences);
   draw_blocks(draw, params, rows, heads_of_kv);
   draw_windows(draw, params, heads_of_kv);
-  uint32_t* const chosen = params.outputs.chosen;
+  uint32_t* const chosen = params.block_outputs.chosen;
   draw_mass(draw, params, sequences.lengths.size(), heads);
-  params.outputs.chosen = chosen;
+  params.block_outputs.chosen = chosen;
+  if (draw.chance(10)) spoil(params.outputs, draw);
+  params.outputs.blocks = draw.chance(90) ? &params.block_outputs : nullptr;
   params.outputs.lse = has_lse ? f.lse.as<float>() : nullptr;
   return params;
 }
@@ -438,7 +447,7 @@ void stateless(Source& draw) {
   view.k_block_stride = view.v_block_stride = 2048;
   view.k_row_stride = view.v_row_stride = 64;
   view.k_head_stride = view.v_head_stride = 1024;
-  view.rotation = static_cast<pkv_rotation>(draw.below(3));
+  view.rotation = static_cast<pkv_rotation>(draw.below(2));
   spoil(view, draw);
   draw_matrices(view, draw);
   view.k = f.rows.data();

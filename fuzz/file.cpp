@@ -48,10 +48,10 @@ Plan rotated_plan() {
     for (size_t i = 0; i < 16; i++) matrix[i * 16 + (i + 8) % 16] = 1;
     return matrix;
   }();
+  static const auto matrices = made<pkv_rotation_matrices>({.value = exchange.data()});
   Plan plan = plans()[1];
   plan.groups[0].rotation = PKV_ROTATION_HADAMARD;
-  plan.groups[1].rotation = PKV_ROTATION_MATRIX;
-  plan.groups[1].value_rotation = exchange.data();
+  plan.groups[1].rotation_matrices = &matrices;
   return plan;
 }
 

@@ -18,6 +18,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
+HEADERS = ("pagedkv.h", "experimental.h")
 NOT_CONSTANTS = {"PKV_API", "PKV_ENUM", "PKV_REDIS_API"}
 
 # ---- Types
@@ -202,10 +203,12 @@ def headers(tree, name):
     return found | {name: text}
 
 
-def describe(tree=TREE, name="pagedkv.h"):
-    """The description of a header and the headers that it includes."""
-    found = {kind: [] for kind in DECLARATIONS}
-    for header, text in headers(tree, name).items():
+def describe(tree=TREE, names=HEADERS):
+    """The description of headers and of those that they include."""
+    found, texts = {kind: [] for kind in DECLARATIONS}, {}
+    for name in names:
+        texts |= headers(tree, name)
+    for header, text in texts.items():
         text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.M | re.S)
         for kind, pattern in DECLARATIONS.items():
             for match in re.finditer(pattern, text, re.M | re.S if "{" in pattern else re.M):

@@ -49,6 +49,14 @@ PKV_API pkv_kind pkv_open(pkv_thing thing, const pkv_box* box);
 #endif
 """
 
+EXPERIMENTAL = """
+#include <pagedkv/pagedkv.h>
+/** A crate. */
+typedef struct pkv_crate {
+  const struct pkv_box* box; /**< Inside. */
+} pkv_crate;
+"""
+
 TYPES = {
     "uint32_t x": {"name": "uint32_t"},
     "const char* x": {"pointer": {"name": "char"}, "const": True},
@@ -119,7 +127,8 @@ def test_headers(tree):
             )
         ],
     )
-    (box,) = found["structs"]
+    box, crate = found["structs"]
+    same("the other header", (crate["name"], crate["header"]), ("pkv_crate", "experimental.h"))
     same("struct", (box["size"], box["alignment"]), (32, 8))
     same(
         "fields",
@@ -175,13 +184,14 @@ def numbers(description):
     return found
 
 
-def test_numbers(tree, compiler, name="pagedkv.h"):
+def test_numbers(tree, compiler, *names):
     """Compiles an assertion of each number."""
     assertions = [
         f'_Static_assert({expression} == {value}{"u" * (value > 2**63)}, "{expression}");'
-        for expression, value in numbers(describe.describe(tree, name)).items()
+        for expression, value in numbers(describe.describe(tree, names)).items()
     ]
-    source = "\n".join([f"#include <pagedkv/{name}>", "#include <stddef.h>", *assertions])
+    includes = [f"#include <pagedkv/{name}>" for name in names]
+    source = "\n".join([*includes, "#include <stddef.h>", *assertions])
     command = [*compiler, "-std=c11", "-w", "-fsyntax-only", f"-I{tree}/include", "-xc", "-"]
     subprocess.run(command, input=source, text=True, check=True)
     wrong = subprocess.run(
@@ -204,11 +214,12 @@ if __name__ == "__main__":
         sample = pathlib.Path(directory)
         (sample / "include/pagedkv").mkdir(parents=True)
         (sample / "include/pagedkv/pagedkv.h").write_text(HEADER)
+        (sample / "include/pagedkv/experimental.h").write_text(EXPERIMENTAL)
         test_types()
         test_headers(sample)
         test_leftovers(sample)
         test_check(sample)
-        test_numbers(sample, sys.argv[1:])
-    count = test_numbers(describe.TREE, sys.argv[1:])
+        test_numbers(sample, sys.argv[1:], *describe.HEADERS)
+    count = test_numbers(describe.TREE, sys.argv[1:], *describe.HEADERS)
     count += test_numbers(describe.TREE, sys.argv[1:], "redis.h")
     print(f"describe.py describes the sample correctly, and {count} numbers are those of C")

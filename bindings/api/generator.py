@@ -63,7 +63,7 @@ def main(folder, generate):
         sys.exit("usage: generate_raw.py [--check]")
     api = describe()
     # libpagedkv-redis is a library of its own: its struct alone is taken from here.
-    api["structs"] += [s for s in describe(name="redis.h")["structs"] if s["name"] == REDIS]
+    api["structs"] += [s for s in describe(names=["redis.h"])["structs"] if s["name"] == REDIS]
     files = generate(api)
     check = bool(sys.argv[1:])
     same = [renew_or_check(folder / name, text, check) for name, text in files.items()]

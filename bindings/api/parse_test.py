@@ -52,7 +52,9 @@ def functions(source, compiler):
 
 def main():
     described = {f["name"]: len(f["parameters"]) for f in describe.describe()["functions"]}
-    found = functions("#include <pagedkv/pagedkv.h>\n", sys.argv[1:])
+    found = functions(
+        "#include <pagedkv/experimental.h>\n#include <pagedkv/pagedkv.h>\n", sys.argv[1:]
+    )
     assert found == described, f"differ: {sorted(found.items() ^ described.items())}"
     redis = functions("#include <pagedkv/redis.h>\n", sys.argv[1:])
     assert {"pkv_redis_open", "pkv_redis_last_error"} <= redis.keys(), redis

@@ -27,8 +27,8 @@ type LayerGroup struct {
 	Latent   bool
 	Blocks   uint64   // Blocks of this group; 0: those of the config.
 	Rotation Rotation // How rows are rotated before they are stored.
-	// With RotationMatrix: orthogonal matrices, [KeyDim][KeyDim] and [ValueDim][ValueDim]; nil: K,
-	// or V, is not rotated.
+	// Experimental: orthogonal matrices that rotate rows instead of Rotation, [KeyDim][KeyDim] and
+	// [ValueDim][ValueDim]; nil: K, or V, is not rotated.
 	KeyRotation, ValueRotation []float32
 	// The layers keep a state of this many bytes each, instead of keys and values (linear
 	// attention, state spaces, short convolutions); 0: they keep keys and values. With it heads,
@@ -151,6 +151,17 @@ func flag(set bool) uint32 {
 	return 0
 }
 
+// placedMatrices copies the matrices of a rotation to an arena with matricesSpace bytes.
+func placedMatrices(a *arena, key, value []float32) *raw.RotationMatrices {
+	out := sized(first(place[raw.RotationMatrices](a, 1)))
+	out.Key, out.Value = first(placed(a, key)), first(placed(a, value))
+	return out
+}
+
+func matricesSpace(key, value int) int {
+	return spaceFor[raw.RotationMatrices](1) + spaceFor[float32](key) + spaceFor[float32](value)
+}
+
 func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	if given.LayerIndices != nil && len(given.LayerIndices) != given.Layers && n.err == nil {
 		n.err = misuse(
@@ -165,8 +176,9 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	n.matrix("KeyRotation", len(given.KeyRotation), given.KeyDim)
 	n.matrix("ValueRotation", len(given.ValueRotation), valueDim)
 	out.Rotation = int32(given.Rotation)
-	out.KeyRotation = first(placed(a, given.KeyRotation))
-	out.ValueRotation = first(placed(a, given.ValueRotation))
+	if given.KeyRotation != nil || given.ValueRotation != nil {
+		out.RotationMatrices = placedMatrices(a, given.KeyRotation, given.ValueRotation)
+	}
 	out.Layers = n.u32("Layers", given.Layers)
 	out.LayerIndices = first(placed(a, given.LayerIndices))
 	out.QueryHeads = n.u32("QueryHeads", given.QueryHeads)
@@ -202,8 +214,7 @@ func (c *CacheConfig) arenaSize() int {
 		spaceFor[byte](len(c.MemoryDirectory)+1)
 	for i := range c.Groups {
 		size += spaceFor[uint32](len(c.Groups[i].LayerIndices)) +
-			spaceFor[float32](len(c.Groups[i].KeyRotation)) +
-			spaceFor[float32](len(c.Groups[i].ValueRotation))
+			matricesSpace(len(c.Groups[i].KeyRotation), len(c.Groups[i].ValueRotation))
 	}
 	return size
 }

@@ -193,6 +193,7 @@ func TestFieldsOfAttention(t *testing.T) {
 	others, err := outputs.place("test", &params, batch, 4, 2)
 	check(t, err)
 	arrived(t, others, "")
+	arrived(t, others.Blocks, "")
 
 	sequences := Sequences{
 		QueryHeads: 3, QueryLengths: []uint32{1, 2}, KVLengths: []uint64{4, 5},
@@ -215,4 +216,5 @@ func TestFieldsOfAttention(t *testing.T) {
 	kv, err := view.place("test")
 	check(t, err)
 	arrived(t, kv, "")
+	arrived(t, kv.RotationMatrices, "")
 }

@@ -204,8 +204,6 @@ const (
 	// sign of dim d is minus if bit d of the fraction of pi is 1: the bits of 0x243F6A88 0x85A308D3
 	// ..., highest first. In latent groups, n is that of K, and value_dim must be a multiple of it.
 	RotationHadamard Rotation = 1
-	// Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both.
-	RotationMatrix Rotation = 2
 )
 
 // HugePages: Huge pages for the memory of K and V.

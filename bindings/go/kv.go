@@ -52,8 +52,8 @@ type KVView struct {
 	VBlockStride, VRowStride, VHeadStride int64
 
 	Rotation Rotation // How the rows in the memory are rotated; those of callers never are.
-	// With RotationMatrix: orthogonal float32 matrices, [KeyDim][KeyDim] and [ValueDim][ValueDim];
-	// the zero Memory: K, or V, is not rotated.
+	// Experimental: orthogonal float32 matrices that rotate rows instead of Rotation,
+	// [KeyDim][KeyDim] and [ValueDim][ValueDim]; the zero Memory: K, or V, is not rotated.
 	KeyRotation, ValueRotation Memory
 }
 
@@ -93,11 +93,11 @@ func (c *Cache) KVView(layer int) (KVView, error) {
 		VBlockStride: r.VBlockStride, VRowStride: r.VRowStride, VHeadStride: r.VHeadStride,
 		Rotation: Rotation(r.Rotation),
 	}
-	if r.KeyRotation != nil {
-		view.KeyRotation = Memory{unsafe.Pointer(r.KeyRotation), matrixBytes(view.KeyDim), c}
+	if m := r.RotationMatrices; m != nil && m.Key != nil {
+		view.KeyRotation = Memory{unsafe.Pointer(m.Key), matrixBytes(view.KeyDim), c}
 	}
-	if r.ValueRotation != nil {
-		view.ValueRotation = Memory{unsafe.Pointer(r.ValueRotation), matrixBytes(view.ValueDim), c}
+	if m := r.RotationMatrices; m != nil && m.Value != nil {
+		view.ValueRotation = Memory{unsafe.Pointer(m.Value), matrixBytes(view.ValueDim), c}
 	}
 	view.K = Memory{r.K, r.KBytes, c}
 	if r.V != nil {
@@ -135,8 +135,11 @@ func (v *KVView) rotate(out *raw.KVView, n *numbers) {
 	n.matrix("KeyRotation", int(v.KeyRotation.bytes/4), v.KeyDim)
 	n.matrix("ValueRotation", int(v.ValueRotation.bytes/4), int(out.ValueDim))
 	out.Rotation = int32(v.Rotation)
-	out.KeyRotation = (*float32)(v.KeyRotation.data)
-	out.ValueRotation = (*float32)(v.ValueRotation.data)
+	if v.KeyRotation.data != nil || v.ValueRotation.data != nil {
+		out.RotationMatrices = sized(&raw.RotationMatrices{
+			Key: (*float32)(v.KeyRotation.data), Value: (*float32)(v.ValueRotation.data),
+		})
+	}
 }
 
 func (s *Sequences) place(op string) (*raw.KVSequences, batchRows, error) {
@@ -214,17 +217,19 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	}
 	// C writes to this struct, so it must not contain pointers to Go's memory. It gets copies of
 	// the matrices.
-	a, err := newArena(int(v.KeyRotation.bytes+v.ValueRotation.bytes) + 2*arenaAlignment)
+	key, value := v.KeyRotation.floats(), v.ValueRotation.floats()
+	a, err := newArena(matricesSpace(len(key), len(value)))
 	if err != nil {
 		return nil, 0, err
 	}
 	defer a.free()
-	out.KeyRotation = first(placed(a, v.KeyRotation.floats()))
-	out.ValueRotation = first(placed(a, v.ValueRotation.floats()))
+	if out.RotationMatrices != nil {
+		out.RotationMatrices = placedMatrices(a, key, value)
+	}
 	// C computes only sizes here, and no address in Go's memory.
 	var bytes uint64
 	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, &bytes) })
-	out.KeyRotation, out.ValueRotation = nil, nil
+	out.RotationMatrices = nil
 	return out, bytes, err
 }
 

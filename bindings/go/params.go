@@ -110,7 +110,7 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 
 // ChosenBlocks says which blocks rows read for each KV head, instead of all of them: what TopBlocks
 // chooses, or Lists. They also read the first blocks, those with their own tokens, and the last
-// ones before these.
+// ones before these. Experimental: it may change in any minor version.
 type ChosenBlocks struct {
 	// How many blocks are chosen for each KV head: those whose keys may score highest. Needs a
 	// cache.
@@ -168,7 +168,7 @@ type AttentionParams struct {
 	ALiBiSlopes            []float32
 	SinkLogits             []float32     // One per query head, as learned attention sinks.
 	Mask                   *Mask         // nil: none.
-	ChosenBlocks           *ChosenBlocks // nil: all blocks are read.
+	ChosenBlocks           *ChosenBlocks // Experimental. nil: all blocks are read.
 }
 
 // place returns the params of C, which point into the caller's slices.
@@ -200,6 +200,9 @@ func (p *AttentionParams) place(
 // AttentionOutputs receive results of attention besides its outputs. nil: not wanted.
 type AttentionOutputs struct {
 	LSE []float32 // The log of the sum of exp(score) of every row and query head.
+
+	// Experimental:
+
 	// The blocks that TopBlocks chose, in the form of Lists, TopBlocks entries per choice and KV
 	// head.
 	Chosen []uint32
@@ -219,19 +222,20 @@ func (o *AttentionOutputs) place(
 		return nil, nil
 	}
 	n := numbers{op: op}
-	out := sized(&raw.AttentionOutputs{
-		LSE: first(o.LSE), MassBlocks: uint64(n.u32("MassBlocks", o.MassBlocks)),
+	blocks := sized(&raw.BlockOutputs{
+		MassBlocks:  uint64(n.u32("MassBlocks", o.MassBlocks)),
 		MassQueries: n.u32("MassQueries", o.MassQueries),
 	})
+	out := sized(&raw.AttentionOutputs{LSE: first(o.LSE), Blocks: blocks})
 	n.length("LSE", len(o.LSE), batch.total(), queryHeads)
 	choices, top := 0, 0
 	if params != nil && params.ChosenBlocks != nil {
 		choices, top = params.ChosenBlocks.choices(batch), params.ChosenBlocks.TopBlocks
 	}
-	out.Chosen = n.blocks("Chosen", o.Chosen, choices, kvHeads, top)
+	blocks.Chosen = n.blocks("Chosen", o.Chosen, choices, kvHeads, top)
 	if o.Masses != nil {
 		n.exactly("Masses", len(o.Masses), len(batch.lengths)*queryHeads, o.MassBlocks)
-		out.Masses = firstOrEmpty(o.Masses)
+		blocks.Masses = firstOrEmpty(o.Masses)
 	}
 	return out, n.err
 }

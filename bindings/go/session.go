@@ -145,7 +145,8 @@ func (s *Session) TrimPoint(limit int) (int, error) {
 }
 
 // DropBlocks frees blocks in the middle, by their indices in the block table of a group, in
-// ascending order. Later tokens do not see the tokens of these blocks.
+// ascending order. Later tokens do not see the tokens of these blocks. Experimental: it may change
+// in any minor version.
 func (s *Session) DropBlocks(group int, indices []uint32) error {
 	n := numbers{op: "drop blocks"}
 	number := n.u32("group", group)

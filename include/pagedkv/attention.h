@@ -87,42 +87,6 @@ typedef struct pkv_mask {
 } pkv_mask;
 
 /**
- * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). Windows, sinks and
- * masks still apply. Not with ALiBi or query_positions.
- *
- * Consecutive new tokens of a session may choose together. For each KV head, those that choose
- * together read the first first_blocks blocks, their own blocks, the last_blocks blocks before
- * these, and the top_blocks blocks that they choose. In arrays, [choices] counts the tokens that
- * choose together as one: for each session, its new tokens / tokens_per_choice, rounded up. The
- * choices of all sessions follow each other.
- */
-typedef struct pkv_chosen_blocks {
-  uint32_t struct_size; /**< Must be sizeof(pkv_chosen_blocks). */
-  /**
-   * How many blocks are chosen for each KV head: of the blocks in which the tokens see a token,
-   * those with the highest scores. Scores are computed from the largest and the smallest key
-   * element in each dim of a block. Needs a cache. 0: lists must be set.
-   */
-  uint32_t top_blocks;
-  uint32_t first_blocks; /**< How many blocks at the start are also read; 1 suits most models. */
-  uint32_t last_blocks;  /**< How many blocks before their own are also read; usually 1. */
-  /**
-   * How many consecutive new tokens of a session choose together: their scores are added up, and
-   * they read one set of blocks. 0 or 1: every token chooses for itself, as suits decode steps; 64
-   * to 128 suit prompts; UINT32_MAX: all new tokens of a session choose together, as suits trees of
-   * speculative tokens. The last tokens of a session may be fewer.
-   */
-  uint32_t tokens_per_choice;
-  uint32_t list_blocks; /**< Indices in each list of `lists`. */
-  /**
-   * [choices][kv_heads][list_blocks]: the blocks to read instead of top_blocks, as ascending
-   * indices in the block table, filled up with PKV_NO_BLOCK. They may include blocks that are read
-   * anyway. NULL: top_blocks must be set.
-   */
-  const uint32_t* lists;
-} pkv_chosen_blocks;
-
-/**
  * The kind of attention. Variants combine freely, except where noted. Arrays of [rows] have no
  * padding, even if tensors are padded. All of it is only read, so calls may share it.
  */
@@ -164,8 +128,9 @@ typedef struct pkv_attention_params {
    * sinks, as in gpt-oss). NULL (default): none.
    */
   const float* sink_logits;
-  const pkv_mask* mask;                   /**< NULL (default): none. */
-  const pkv_chosen_blocks* chosen_blocks; /**< NULL (default): queries read all blocks. */
+  const pkv_mask* mask; /**< NULL (default): none. */
+  /** Which blocks queries read (experimental.h). NULL (default): all of them. */
+  const struct pkv_chosen_blocks* chosen_blocks;
 } pkv_attention_params;
 
 /**
@@ -174,29 +139,14 @@ typedef struct pkv_attention_params {
  */
 typedef struct pkv_attention_outputs {
   uint32_t struct_size; /**< Must be sizeof(pkv_attention_outputs). */
-  /** How many of the last new tokens of each session count in masses; 0 (default): all. */
-  uint32_t mass_queries;
+  uint32_t reserved;    /**< Must be 0. */
   /**
    * [rows][query_heads]: natural logarithm of the sum of exp(score), including the sink logit. If a
    * query sees nothing and there is no sink logit, it is -infinity. NULL (default): not wanted.
    * (FlashAttention returns [heads][rows], FlashInfer logarithms to base 2.)
    */
   float* lse;
-  /**
-   * [choices][kv_heads][top_blocks]: the blocks that pkv_chosen_blocks.top_blocks chose, in the
-   * form of its lists, for example for another layer. NULL (default): not wanted.
-   */
-  uint32_t* chosen;
-  /**
-   * [sequences][query_heads][mass_blocks]: the attention mass of each block of the block table: the
-   * attention weights (after the softmax) of its tokens, summed over the queries of the sequence.
-   * The masses of one query sum to 1, minus the weight of a sink logit. Entries beyond the blocks
-   * of a sequence, and all entries of a sequence without queries, are not changed. This reads the
-   * keys once more. Not with chosen_blocks. NULL (default): not wanted.
-   */
-  float* masses;
-  /** Entries of masses per query head; at least the blocks of the longest sequence. */
-  uint64_t mass_blocks;
+  const struct pkv_block_outputs* blocks; /**< Experimental (experimental.h). NULL: not wanted. */
 } pkv_attention_outputs;
 
 /**
@@ -211,8 +161,8 @@ typedef struct pkv_attention_outputs {
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim]. May overlap q.
  * @param[in]  outputs    Where other results go. NULL: none are wanted.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (top_blocks),
- * OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED
+ * (experimental.h), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
                                  const pkv_kv_sequences* sequences,

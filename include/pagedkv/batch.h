@@ -129,9 +129,9 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[out] out      Results, [rows][query_heads][value_dim]. May overlap q.
  * @param[in]  outputs  Where other results go. NULL: none are wanted.
  *
- * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, a window larger than the
- * group's, or a block list), UNSUPPORTED (NONE), INVALID_ARGUMENT (also: params and outputs that
- * exclude each other), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than
+ * the group's), UNSUPPORTED (NONE), INVALID_ARGUMENT (also: params and outputs that exclude each
+ * other), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,
@@ -281,7 +281,7 @@ typedef enum pkv_index_unit PKV_ENUM {
 /**
  * Returns what each session reads, as in a CSR matrix: session i reads indices[indptr[i]] to
  * indices[indptr[i + 1] - 1], in token order. This includes its new tokens, but no blocks that left
- * the window or were dropped.
+ * the window.
  *
  * @param      batch              The batch.
  * @param      group              The index of the group.

@@ -97,9 +97,7 @@ typedef enum pkv_rotation PKV_ENUM {
    * sign of dim d is minus if bit d of the fraction of pi is 1: the bits of 0x243F6A88 0x85A308D3
    * ..., highest first. In latent groups, n is that of K, and value_dim must be a multiple of it.
    */
-  PKV_ROTATION_HADAMARD = 1,
-  /** Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both. */
-  PKV_ROTATION_MATRIX = 2
+  PKV_ROTATION_HADAMARD = 1
 } pkv_rotation;
 
 /** Huge pages for the memory of K and V. */
@@ -144,16 +142,8 @@ typedef struct pkv_layer_group {
   /** 1: V is the first value_dim dims of K and is not stored again (the absorbed form of MLA). */
   uint32_t latent;
   pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
-  /**
-   * Rotation MATRIX: [key_dim][key_dim], the matrix for K and queries. Its rows must have length 1
-   * and be orthogonal to each other, to within 1e-4. NULL: K is not rotated. Other rotations: NULL.
-   */
-  const float* key_rotation;
-  /**
-   * Rotation MATRIX: [value_dim][value_dim], the matrix for V and outputs. NULL: V is not rotated.
-   * Must be NULL in a latent group.
-   */
-  const float* value_rotation;
+  /** Another rotation, by the caller's matrices (experimental.h). NULL (default): `rotation`. */
+  const struct pkv_rotation_matrices* rotation_matrices;
   /**
    * Each layer keeps a state of this many bytes instead of K and V (linear attention, state-space
    * models, short convolutions); 0 (default): layers keep K and V. With states, heads, dims,

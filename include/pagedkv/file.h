@@ -3,10 +3,10 @@
  *
  * The loading cache may be in another process and have a different block size, layout or
  * instruction set. A different block size works without states and block_bytes; what is left of a
- * window must begin, and dropped ranges must begin and end, at a multiple of the new size. If both
- * caches store F32, F16 or BF16, a load converts between these types; other types must be the same
- * and come back bit for bit. Blocks that sessions share are written once, and shared again after
- * loading. guide/files.md shows examples; FORMAT.md beside it describes every byte.
+ * window must begin at a multiple of the new size. If both caches store F32, F16 or BF16, a load
+ * converts between these types; other types must be the same and come back bit for bit. Blocks that
+ * sessions share are written once, and shared again after loading. guide/files.md shows examples;
+ * FORMAT.md beside it describes every byte.
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions

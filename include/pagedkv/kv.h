@@ -61,13 +61,12 @@ typedef struct pkv_kv_view {
   int64_t v_head_stride;  /**< V: from KV head to KV head. */
   /**
    * How the rows in this memory are rotated (see pkv_rotation). Functions here take and return
-   * unrotated rows; kernels of your own must rotate queries and outputs themselves. 0: NONE.
+   * unrotated rows; kernels of your own must rotate queries and outputs themselves. Default NONE.
    */
   pkv_rotation rotation;
   uint32_t latent; /**< 1: V is the first value_dim dims of K. 0 (default): V has memory. */
-  /** MATRIX: [key_dim][key_dim]. Must be orthogonal (not checked). NULL: K is not rotated. */
-  const float* key_rotation;
-  const float* value_rotation; /**< MATRIX: [value_dim][value_dim]. NULL: V is not rotated. */
+  /** Another rotation, by the caller's matrices (experimental.h). NULL (default): `rotation`. */
+  const struct pkv_rotation_matrices* rotation_matrices;
 } pkv_kv_view;
 
 /**
@@ -88,9 +87,10 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  * does. Returns the size of that piece and completes a view. Allocates and touches no memory.
  *
  * @param[in,out] kv      The caller sets layout, block_size, kv_heads, key_dim, value_dim
- *                        (0: key_dim), dtype, value_dtype, blocks, latent, rotation and its
- *                        matrices, and k to the memory for K and V, preferably aligned to 64 bytes.
- *                        The call sets v, k_bytes, v_bytes and the strides. With k NULL, v is NULL.
+ *                        (0: key_dim), dtype, value_dtype, blocks, latent, rotation (or
+ *                        rotation_matrices), and k to the memory for K and V, preferably aligned to
+ *                        64 bytes. The call sets v, k_bytes, v_bytes and the strides. With k NULL,
+ *                        v is NULL.
  * @param[out]    bytes   The size of K and V together.
  *
  * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 1.0.

@@ -31,6 +31,9 @@
  * close() returns its status. An object converts to its handle, so you can also pass it to any C
  * function, which returns its status and throws nothing: pkv_session_trim(session, n).
  *
+ * EXPERIMENTAL is what wraps experimental.h, and may change with it: BlockOutputs, ChosenBlocks,
+ * RotationMatrices and Session::drop_blocks.
+ *
  * Threads: as in the C interface. An Error is thrown on the thread whose call failed.
  */
 #ifndef PAGEDKV_HPP
@@ -40,6 +43,7 @@
 #error "pagedkv.hpp needs C++17"
 #endif
 
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 
 #include <algorithm>
@@ -461,6 +465,7 @@ inline pkv_text text_of(Span<const int32_t> ids, std::string_view salt) {
 using AttentionOutputs = detail::Config<pkv_attention_outputs>;
 using AttentionParams = detail::Config<pkv_attention_params>;
 using BlockIo = detail::Config<pkv_block_io>;
+using BlockOutputs = detail::Config<pkv_block_outputs>;
 using KvSequences = detail::Config<pkv_kv_sequences>;
 using CacheConfig = detail::Config<pkv_cache_config>;
 using ComputeConfig = detail::Config<pkv_compute_config>;
@@ -470,6 +475,7 @@ using LayerGroup = detail::Config<pkv_layer_group>;
 using Mask = detail::Config<pkv_mask>;
 using PoolConfig = detail::Config<pkv_pool_config>;
 using PrefixConfig = detail::Config<pkv_prefix_config>;
+using RotationMatrices = detail::Config<pkv_rotation_matrices>;
 using SessionConfig = detail::Config<pkv_session_config>;
 using StoreConfig = detail::Config<pkv_store_config>;
 
@@ -481,7 +487,7 @@ struct Hint : detail::Config<pkv_hint> {
   }
 };
 
-/** Which blocks queries read. By default these include the first and the last block. */
+/** Experimental: which blocks queries read. By default these include the first and the last one. */
 struct ChosenBlocks : detail::Config<pkv_chosen_blocks> {
   ChosenBlocks() { first_blocks = last_blocks = 1; }
 };
@@ -550,6 +556,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_session_get_trim_point(handle_, limit, out); });
   }
+  /** Experimental. */
   void drop_blocks(uint32_t group, Span<const uint32_t> indices) {
     check(pkv_session_drop_blocks(handle_, group, indices.size(), indices.data()));
   }

@@ -38,7 +38,7 @@ typedef uint64_t pkv_block;
 /** The block id of a pkv_block, as in block tables and slots. */
 #define PKV_BLOCK_ID(block) ((uint32_t)(block))
 
-/** In a block table: a block that left the window or was dropped. In a list: an unused entry. */
+/** In a block table: a block that left the window. In a list: an unused entry. */
 #define PKV_NO_BLOCK ((uint32_t)0xFFFFFFFFu)
 
 /** Options for pkv_pool_create. */

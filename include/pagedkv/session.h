@@ -142,14 +142,14 @@ PKV_API pkv_status pkv_session_reserve(pkv_session session, uint64_t total_token
  * @param length   How many tokens to keep.
  *
  * Statuses: OUT_OF_RANGE (the length is above the session's; a group with a window has freed blocks
- * that the next token would see; a group with states has no state there; or the next token would go
- * into a dropped block: see pkv_session_get_trim_point), BUSY. Since 1.0.
+ * that the next token would see; or a group with states has no state there: see
+ * pkv_session_get_trim_point), BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
 
 /**
  * Returns the longest length, up to a limit, to which pkv_session_trim can trim a session. With
- * windows, states or dropped blocks, not every length is possible.
+ * windows or states, not every length is possible.
  *
  * @param      session  The session.
  * @param      limit    The longest length wanted.
@@ -159,28 +159,6 @@ PKV_API pkv_status pkv_session_trim(pkv_session session, uint64_t length);
  */
 PKV_API pkv_status pkv_session_get_trim_point(pkv_session session, uint64_t limit,
                                               uint64_t* length);
-
-/**
- * Frees blocks anywhere in a session, in one layer group (as H2O and SnapKV do). The remaining
- * tokens keep their positions. In this group, later steps attend as if the tokens of these blocks
- * were masked; KV indices and pkv_session_read do not have them.
- *
- * From the first dropped block on, the session shares no blocks through the prefix index: blocks
- * that only this session used leave it, and later tokens do not enter it. A resume after
- * pkv_session_suspend brings back the whole sequence, to be computed again. Forks, snapshots and
- * files lack the dropped blocks.
- *
- * @param     session  The session.
- * @param     group    The index of the group.
- * @param     count    How many blocks.
- * @param[in] indices  [count]: their indices in the block table, ascending; each must be full.
- *                     Blocks that were already dropped or left the window are allowed.
- *
- * Statuses: OUT_OF_RANGE (group; a block that is not full), INVALID_ARGUMENT (not ascending),
- * UNSUPPORTED (a group with states), BUSY, SUSPENDED. Since 1.0.
- */
-PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t count,
-                                           const uint32_t* indices);
 
 /**
  * Opens a session with the same tokens. They share all blocks, even the last one if it is not full;
@@ -270,7 +248,7 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
  * @param      group     The index of the group.
  * @param      capacity  Entries that ids has room for.
  * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK if the block left the window (one step
- *                       late: see pkv_layer_group) or was dropped.
+ *                       late: see pkv_layer_group).
  * @param[out] count     How many entries there are.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL. Since 1.0.
@@ -289,8 +267,7 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
  * @param[out] k        Keys, [n][kv_heads][key_dim]. NULL: not wanted.
  * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
  *
- * Statuses: OUT_OF_RANGE (also: left the window, or dropped), OVERFLOW, UNSUPPORTED (NONE).
- * Since 1.0.
+ * Statuses: OUT_OF_RANGE (also: left the window), OVERFLOW, UNSUPPORTED (NONE). Since 1.0.
  */
 PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_t first, size_t n,
                                     const pkv_tensor* k, const pkv_tensor* v);

@@ -1,6 +1,7 @@
 // The C functions of sessions (pkv_session_).
 #include "engine/session/session.h"
 
+#include <pagedkv/experimental.h>
 #include <pagedkv/session.h>
 
 #include "api/boundary.h"

@@ -26,7 +26,7 @@ static inline constexpr float hadamard_norm(uint32_t block) {
 }
 
 static inline constexpr bool rotates(const Rotation& rotation) {
-  return rotation.kind != PKV_ROTATION_NONE;
+  return rotation.block != 0 || rotation.matrix != nullptr;
 }
 
 }  // namespace pkv::kernels

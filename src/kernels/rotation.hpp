@@ -117,7 +117,7 @@ void multiply_transposed(const float* matrix, uint32_t dim, float* row) {
 // groups without one is not affected.
 template <class Isa>
 [[gnu::noinline]] void rotate(const Rotation& rotation, uint32_t dim, float* row) {
-  if (rotation.kind == PKV_ROTATION_HADAMARD)
+  if (rotation.block != 0)
     hadamard<Isa, false>(row, dim, rotation.block);
   else
     multiply_matrix<Isa>(rotation.matrix, dim, row);
@@ -126,7 +126,7 @@ template <class Isa>
 // Undoes rotate(), up to rounding.
 template <class Isa>
 [[gnu::noinline]] void rotate_back(const Rotation& rotation, uint32_t dim, float* row) {
-  if (rotation.kind == PKV_ROTATION_HADAMARD)
+  if (rotation.block != 0)
     hadamard<Isa, true>(row, dim, rotation.block);
   else
     multiply_transposed<Isa>(rotation.matrix, dim, row);

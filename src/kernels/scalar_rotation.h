@@ -18,7 +18,7 @@ inline void hadamard_transform(float* block, uint32_t dims) {
 }
 
 inline void rotate(const Rotation& rotation, uint32_t dim, float* row) {
-  if (rotation.kind == PKV_ROTATION_HADAMARD) {
+  if (rotation.block != 0) {
     for (uint32_t d = 0; d < dim; d++)
       row[d] = row[d] * (hadamard_norm(rotation.block) * hadamard_sign(d));
     for (uint32_t d = 0; d < dim; d += rotation.block) hadamard_transform(row + d, rotation.block);
@@ -31,7 +31,7 @@ inline void rotate(const Rotation& rotation, uint32_t dim, float* row) {
 }
 
 inline void rotate_back(const Rotation& rotation, uint32_t dim, float* row) {
-  if (rotation.kind == PKV_ROTATION_HADAMARD) {
+  if (rotation.block != 0) {
     for (uint32_t d = 0; d < dim; d += rotation.block) hadamard_transform(row + d, rotation.block);
     for (uint32_t d = 0; d < dim; d++)
       row[d] = row[d] * (hadamard_norm(rotation.block) * hadamard_sign(d));

@@ -14,11 +14,10 @@ namespace pkv::kernels {
 inline constexpr uint32_t tile_tokens = 16;  // tokens of a packed tile
 inline constexpr uint32_t max_dim = 576;     // of K and of V
 
-// The rotation of rows of K or of V before they are stored: see pkv_rotation.
+// The rotation of rows of K or of V before they are stored: HADAMARD, a caller's matrix, or none.
 struct Rotation {
-  pkv_rotation kind = PKV_ROTATION_NONE;
-  uint32_t block = 0;             // HADAMARD: dims that are transformed together
-  const float* matrix = nullptr;  // MATRIX: [dim][dim]
+  uint32_t block = 0;             // HADAMARD: dims that are transformed together; or 0
+  const float* matrix = nullptr;  // a caller's: [dim][dim]; or NULL
 };
 
 // Which of the two rows of a token.

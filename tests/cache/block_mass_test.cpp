@@ -30,21 +30,21 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   };
   params.weigh(mass, 2);
   REFUSED(PKV_INVALID_ARGUMENT, status());
-  params.outputs.mass_blocks = UINT64_MAX;
+  params.block_outputs.mass_blocks = UINT64_MAX;
   REFUSED(PKV_OVERFLOW, status());
-  params.outputs.mass_blocks = 3;
+  params.block_outputs.mass_blocks = 3;
   CHECK(status());
-  params.outputs.mass_queries = 9;
+  params.block_outputs.mass_queries = 9;
   CHECK(status());
   EXPECT_NEAR(1, mass[0] + mass[1] + mass[2], 1e-5);
   params.choose(1);
   REFUSED(PKV_INVALID_ARGUMENT, status());
   params.chosen_blocks = nullptr;
-  params.outputs.masses = nullptr;
+  params.block_outputs.masses = nullptr;
   REFUSED(PKV_INVALID_ARGUMENT, status());
-  params.outputs.mass_blocks = 0;
+  params.block_outputs.mass_blocks = 0;
   REFUSED(PKV_INVALID_ARGUMENT, status());
-  params.outputs.mass_queries = 0;
+  params.block_outputs.mass_queries = 0;
   CHECK(status());
 }
 

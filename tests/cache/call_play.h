@@ -215,7 +215,7 @@ class CallPlay : public DrawnCall {
   }
 
   size_t mass_size() const {
-    return sequences_.size() * model_.query_heads * params_.outputs.mass_blocks;
+    return sequences_.size() * model_.query_heads * params_.block_outputs.mass_blocks;
   }
 
   void expect_row(uint32_t row, uint32_t h, const Doubles& queries, const Doubles& k,
@@ -249,10 +249,10 @@ class CallPlay : public DrawnCall {
       wanted.tolerance.push_back(reference.tolerance(d, out_dtype_) + rotation_tolerance());
     wanted.lse = reference.lse;
     wanted.lse_tolerance = reference.lse_tolerance + rotation_tolerance();
-    const uint32_t counted = params_.outputs.mass_queries;
+    const uint32_t counted = params_.block_outputs.mass_queries;
     if (!wants_mass_ || (counted != 0 && query.index + counted < s.queries)) return;
     Mass* const mass =
-        &mass_[(query.sequence * model_.query_heads + h) * params_.outputs.mass_blocks];
+        &mass_[(query.sequence * model_.query_heads + h) * params_.block_outputs.mass_blocks];
     for (size_t n = 0; n < reference.positions().size(); n++) {
       Mass& block = mass[reference.positions()[n] / block_size()];
       block.sum += reference.weights()[n];
@@ -415,7 +415,7 @@ class CallPlay : public DrawnCall {
     params.own_blocks.lists = nullptr;
     params.own_blocks.list_blocks = 0;
     params.own_blocks.top_blocks = top_;
-    params.outputs.chosen = lists_.data();
+    params.block_outputs.chosen = lists_.data();
     const Result result = make_call(params, call);
     params_.own_blocks.lists = lists_.data();
     params_.own_blocks.list_blocks = list_size_;
@@ -582,7 +582,7 @@ class CallPlay : public DrawnCall {
         std::vector<float>(size_t{total_queries()} * model_.query_heads + 1, 7.0f),
         std::vector<float>(mass_size() + 1, 7.0f)};
     if (wants_lse_) params.outputs.lse = result.lse.data();
-    if (wants_mass_) params.outputs.masses = result.mass.data();
+    if (wants_mass_) params.block_outputs.masses = result.mass.data();
     call_with(call, params, result.out);
     EXPECT_TRUE(result.out.gaps_untouched());
     EXPECT_TRUE(seed_ % 4 != 0 || same_over_queries(call, params, result)) << "over queries";
@@ -614,7 +614,7 @@ class CallPlay : public DrawnCall {
   // Entries that belong to no block stay as they were.
   void compare_mass(const std::vector<float>& mass) const {
     for (size_t i = 0; i < mass_.size(); i++) {
-      const size_t size = params_.outputs.mass_blocks, s = i / size / model_.query_heads;
+      const size_t size = params_.block_outputs.mass_blocks, s = i / size / model_.query_heads;
       const bool written = sequences_[s].queries > 0 && i % size < blocks_of(sequences_[s]);
       if (mass_[i].poisoned) continue;
       ASSERT_NEAR(written ? mass_[i].sum : 7, double{mass[i]}, mass_[i].tolerance)

@@ -22,7 +22,7 @@ std::vector<uint32_t> choose(pkv_cache cache, pkv_session session, const Model& 
   std::vector<uint32_t> chosen(model.kv_heads * top);
   AttentionParams params;
   params.choose(top);
-  params.outputs.chosen = chosen.data();
+  params.block_outputs.chosen = chosen.data();
   Rows out(1, model.query_heads, model.values());
   attend(batch, 0, q, out, &params);
   return chosen;
@@ -83,7 +83,7 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   params.choose(2);
   params.own_blocks.first_blocks = params.own_blocks.last_blocks = 0;
   std::vector<uint32_t> chosen(2);
-  params.outputs.chosen = chosen.data();
+  params.block_outputs.chosen = chosen.data();
   attend(batch, 0, q, out, &params);
   EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
 }
@@ -113,7 +113,7 @@ struct Prompt {
     std::vector<uint32_t> found((count + together - 1) / together * model.kv_heads * top);
     AttentionParams params;
     params.choose(top).tokens_per_choice = together;
-    params.outputs.chosen = found.data();
+    params.block_outputs.chosen = found.data();
     Rows queries = q.slice(first, count), outputs(count, model.query_heads, model.values());
     attend(batch, 0, queries, outputs, &params);
     chosen.insert(chosen.end(), found.begin(), found.end());
@@ -253,7 +253,7 @@ TEST(ChosenBlocks, OfSharedBlocksAreComputedOnce) {
       write(batch, 0, model, own);
       AttentionParams params;
       params.choose(5);
-      params.outputs.chosen = chosen[i].data();
+      params.block_outputs.chosen = chosen[i].data();
       Rows own_q = q, out(1, 2, 64);
       attend(batch, 0, own_q, out, &params);
       commit(batch);

@@ -40,7 +40,7 @@ class DrawnCall {
         {"choice and bytes", top_ != 0 && masking_ == Masking::bytes},
         {"lists", list_size_ != 0 && top_ == 0},
         {"lists of several", list_size_ != 0 && top_ == 0 && choose_together()},
-        {"mass of the last queries", wants_mass_ && params_.outputs.mass_queries != 0},
+        {"mass of the last queries", wants_mass_ && params_.block_outputs.mass_queries != 0},
         {"mass in a cache", wants_mass_ && cached_},
         {"mass and head windows in a cache", wants_mass_ && cached_ && !windows_.empty()},
         {"padding in a cache", cached_ && padding_ != Padding::none},
@@ -439,9 +439,10 @@ class DrawnCall {
 
   void draw_mass() {
     for (const Sequence& one : sequences_)
-      params_.outputs.mass_blocks = std::max<uint64_t>(params_.outputs.mass_blocks, blocks_of(one));
-    params_.outputs.mass_blocks += random_.chance(50) ? 0 : below(4);
-    params_.outputs.mass_queries = random_.chance(30) ? 1 + below(5) : 0;
+      params_.block_outputs.mass_blocks =
+          std::max<uint64_t>(params_.block_outputs.mass_blocks, blocks_of(one));
+    params_.block_outputs.mass_blocks += random_.chance(50) ? 0 : below(4);
+    params_.block_outputs.mass_queries = random_.chance(30) ? 1 + below(5) : 0;
     wants_mass_ = true;
   }
 

@@ -38,8 +38,7 @@ class HostMemory {
     view.dtype = model.dtype;
     view.value_dtype = model.value_dtype;
     view.rotation = model.rotation;
-    view.key_rotation = model.key_rotation;
-    view.value_rotation = model.value_rotation;
+    view.rotation_matrices = model.rotation_matrices;
     view.blocks = blocks;
     view.latent = model.latent ? 1 : 0;
     uint64_t size = 0;

@@ -350,8 +350,12 @@ TEST(KvErrors, NameTheValuesOfEnums) {
   value(view.layout, 2);
   EXPECT_EQ("kv: layout 2 is none of PACKED, PLAIN", refused(view, tree, row.tensor()));
   view = memory.view;
-  view.rotation = PKV_ROTATION_MATRIX;
-  EXPECT_NE(std::string::npos, refused(view, tree, row.tensor()).find("rotation is MATRIX"));
+  const std::vector<float> zeros(576 * 576);
+  const auto matrices = made<pkv_rotation_matrices>({.key = zeros.data()});
+  view.rotation = PKV_ROTATION_HADAMARD;
+  view.rotation_matrices = &matrices;
+  EXPECT_EQ("kv: rotation is HADAMARD, and there are rotation_matrices; give one",
+            refused(view, tree, row.tensor()));
   pkv_tensor stored = row.tensor();
   stored.dtype = PKV_INT8;
   EXPECT_EQ("q: dtype is INT8; rows are F32, F16 or BF16", refused(memory.view, tree, stored));

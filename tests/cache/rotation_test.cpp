@@ -41,15 +41,19 @@ struct Case {
 // Dims with runs of 64, 16 and 128, and the dims of DeepSeek's latent attention.
 std::vector<Case> cases(pkv_dtype dtype) {
   static const std::vector<float> of_48 = turns(48), of_32 = turns(32);
+  static const auto both =
+                        made<pkv_rotation_matrices>({.key = of_48.data(), .value = of_32.data()}),
+                    of_k = made<pkv_rotation_matrices>({.key = of_48.data()}),
+                    of_v = made<pkv_rotation_matrices>({.value = of_32.data()});
   const auto none = static_cast<pkv_dtype>(0);
-  const pkv_rotation hadamard = PKV_ROTATION_HADAMARD, matrix = PKV_ROTATION_MATRIX;
+  const pkv_rotation hadamard = PKV_ROTATION_HADAMARD, other = PKV_ROTATION_NONE;
   return {{"64 and 64", {1, 4, 2, 64, 64, dtype, 0, none, 0, 0, hadamard}},
           {"48 and 80", {1, 6, 2, 48, 80, dtype, 20, none, 3, 0, hadamard}},
           {"128 and 16", {1, 17, 1, 128, 16, dtype, 0, none, 0, 0, hadamard}},
           {"latent", {1, 8, 1, 576, 512, dtype, 0, none, 0, 1, hadamard}},
-          {"matrices", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, matrix, of_48.data(), of_32.data()}},
-          {"of K", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, matrix, of_48.data(), nullptr}},
-          {"of V", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, matrix, nullptr, of_32.data()}}};
+          {"matrices", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, other, &both}},
+          {"of K", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, other, &of_k}},
+          {"of V", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, other, &of_v}}};
 }
 
 // Root mean square of the difference, relative to that of the rows that are expected.
@@ -156,7 +160,7 @@ struct Outputs {
 Outputs outputs_of(const Model& model, const MemoryKind& kind) {
   Model naive = model;
   naive.rotation = PKV_ROTATION_NONE;
-  naive.key_rotation = naive.value_rotation = nullptr;
+  naive.rotation_matrices = nullptr;
   naive.dtype = PKV_F32;
   Random random(7);
   KeysValues rows = random_rows(model, 40, random);

@@ -67,6 +67,8 @@ inline constexpr uint32_t all_written = (1u << layers) - 1;
 // The state that all threads of one input share.
 struct StagedCache {
   StagedCache(const Setup& chosen, bool hooks) : setup(chosen) {
+    const auto matrices =
+        made<pkv_rotation_matrices>({.key = key_rotation.data(), .value = value_rotation.data()});
     pkv_layer_group groups[2];
     for (pkv_layer_group& group : groups) {
       group = made<pkv_layer_group>();
@@ -74,10 +76,7 @@ struct StagedCache {
       group.key_dim = key_dim;
       group.value_dim = value_dim;
       group.dtype = setup.dtype;
-      if (!setup.rotated) continue;
-      group.rotation = PKV_ROTATION_MATRIX;
-      group.key_rotation = key_rotation.data();
-      group.value_rotation = value_rotation.data();
+      if (setup.rotated) group.rotation_matrices = &matrices;
     }
     groups[0].layers = layers - 1;
     groups[1].layers = 1;

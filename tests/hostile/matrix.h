@@ -218,7 +218,10 @@ pkv_mask& see_tree(World& world, pkv_attention_params& params);
 pkv_mask& see_bytes(World& world, pkv_attention_params& params);
 pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params);
 pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params);
-void weigh(World& world, pkv_attention_outputs& outputs);
+pkv_block_outputs& want_blocks(World& world, pkv_attention_outputs& outputs);
+pkv_block_outputs& weigh(World& world, pkv_attention_outputs& outputs);
+// Matrices that change nothing, for keys and values of 16 dims.
+pkv_rotation_matrices& unit_matrices(World& world);
 // Each function that a library exports.
 const std::vector<Function>& all_rows();
 // The same, for a test that has the function as a parameter, and the name of such a test.

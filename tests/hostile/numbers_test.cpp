@@ -67,7 +67,7 @@ const Exception anything[] = {
     {"", "hint.duration_ms", "a limit"},
     {"pkv_hint_session", "hint.first", "a position"},
     {"pkv_hint_session", "hint.end", "a position"},
-    {"", "outputs.mass_queries", "a limit"},
+    {"", "outputs.blocks[0].mass_queries", "a limit"},
     {"", "kv.k_bytes", "a limit"},
     {"", "kv.v_bytes", "a limit"},
     {"pkv_store_open_directory", "config.max_bytes", "a limit"},
@@ -116,7 +116,7 @@ const Exception bounded[] = {
     {"", "sequences.query_lengths[0]", "with positions of their own: as above", uint64_t{1} << 12},
     {"", "sequences.first_rows[0]", "64 GiB", uint64_t{1} << 24},
     {"pkv_batch_attend", "params.mask[0].row_stride", "64 GiB", uint64_t{1} << 24},
-    {"", "outputs.mass_blocks", "64 GiB", uint64_t{1} << 24},
+    {"", "outputs.blocks[0].mass_blocks", "64 GiB", uint64_t{1} << 24},
     {"", "params.chosen_blocks[0].top_blocks", "what is chosen is written", uint64_t{1} << 16},
     {"pkv_kv_write", "kv.k_row_stride", "blocks lie in 64 GiB", uint64_t{1} << 24},
     {"pkv_kv_write", "kv.v_row_stride", "as above", uint64_t{1} << 24},
@@ -160,7 +160,7 @@ void add(World& world, pkv_attention_params& params) {
 
 // Asks for the blocks that are chosen, or for masses, of the outputs.
 void add_chosen(World& world, pkv_attention_outputs& outputs) {
-  outputs.chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
+  want_blocks(world, outputs).chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
 }
 
 // Makes both changes.
@@ -174,6 +174,10 @@ void add_head_windows(World& world, pkv_attention_params& params) {
   params.head_windows = world.keep_list<uint32_t>({3, 0});
   params.head_sinks = world.keep_list<uint32_t>({1, 2});
 }
+
+void add_masses(World& world, pkv_attention_outputs& outputs) { weigh(world, outputs); }
+
+void add_matrices(World& world, pkv_kv_view& kv) { kv.rotation_matrices = &unit_matrices(world); }
 
 void add_positions(World& world, pkv_kv_sequences& sequences) {
   sequences.first_rows = world.keep_list<uint32_t>({0, 3});
@@ -211,9 +215,10 @@ void add_runner(World& world, Config& config) {
   config.threads = 0;
 }
 
-void index_layers(World& world, pkv_cache_config& config) {
+void fill_group(World& world, pkv_cache_config& config) {
   pkv_layer_group group = config.groups[0];
   group.layer_indices = world.keep_list<uint32_t>({0, 1});
+  group.rotation_matrices = &unit_matrices(world);
   config.groups = world.keep(group);
   config.group_count = 1;
 }
@@ -239,15 +244,19 @@ std::vector<Variant> variants_of(const std::string& name) {
       {"pkv_batch_attend",
        {changed(2, add_params), changed(2, add<see_bytes>),
         both(changed(2, add<choose_top>), changed(5, add_chosen)),
-        changed(2, add<choose_lists, see_bits>), both(changed(2, add<see_tree>), changed(5, weigh)),
-        changed(2, add_head_windows)}},
+        changed(2, add<choose_lists, see_bits>),
+        both(changed(2, add<see_tree>), changed(5, add_masses)), changed(2, add_head_windows)}},
       {"pkv_kv_attend",
        {changed(3, add_params), changed(3, add<see_bytes>),
         both(changed(3, add<choose_top>), changed(6, add_chosen)),
-        changed(3, add<choose_lists, see_bits>), both(changed(3, add<see_tree>), changed(6, weigh)),
-        changed(3, add_head_windows), changed(2, add_positions)}},
-      {"pkv_kv_write", {changed(2, add_positions)}},
-      {"pkv_kv_read", {changed(2, add_positions)}},
+        changed(3, add<choose_lists, see_bits>),
+        both(changed(3, add<see_tree>), changed(6, add_masses)), changed(3, add_head_windows),
+        changed(2, add_positions), changed(1, add_matrices)}},
+      {"pkv_kv_write", {changed(2, add_positions), changed(1, add_matrices)}},
+      {"pkv_kv_read", {changed(2, add_positions), changed(1, add_matrices)}},
+      {"pkv_kv_write_slots", {changed(1, add_matrices)}},
+      {"pkv_kv_read_slots", {changed(1, add_matrices)}},
+      {"pkv_kv_view_plan", {changed(0, add_matrices)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",
        {changed<pkv_session_config>(1,
@@ -256,12 +265,14 @@ std::vector<Variant> variants_of(const std::string& name) {
                                       config.salt_size = 1;
                                     })}},
       {"pkv_cache_create",
-       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, index_layers),
+       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, fill_group),
         changed(0, use_block_io)}},
       {"pkv_cache_compute_plan",
-       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, index_layers),
+       {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, fill_group),
         changed(0, use_block_io)}},
       {"pkv_compute_create", {changed(0, add_runner<pkv_compute_config>)}},
+      // The call replaces them.
+      {"pkv_cache_get_kv_view", {changed(2, add_matrices)}},
   };
   std::vector<Variant> all;
   if (const auto found = more.find(name); found != more.end()) all = found->second;
@@ -275,8 +286,8 @@ const struct {
   size_t pointer;
 } of_pointers[] = {
     {"params.chosen_blocks[0].list_blocks", offsetof(pkv_chosen_blocks, lists)},
-    {"outputs.mass_blocks", offsetof(pkv_attention_outputs, masses)},
-    {"outputs.mass_queries", offsetof(pkv_attention_outputs, masses)},
+    {"outputs.blocks[0].mass_blocks", offsetof(pkv_block_outputs, masses)},
+    {"outputs.blocks[0].mass_queries", offsetof(pkv_block_outputs, masses)},
 };
 
 // Memory that the library is to fill, made by World::room().

@@ -56,9 +56,17 @@ pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params) {
   return blocks;
 }
 
-void weigh(World& world, pkv_attention_outputs& outputs) {
-  outputs.masses = world.keep_list(std::vector<float>(2 * query_heads * 2));
-  outputs.mass_blocks = 2;
+pkv_block_outputs& want_blocks(World& world, pkv_attention_outputs& outputs) {
+  pkv_block_outputs* const kept = world.keep(made<pkv_block_outputs>());
+  outputs.blocks = kept;
+  return *kept;
+}
+
+pkv_block_outputs& weigh(World& world, pkv_attention_outputs& outputs) {
+  pkv_block_outputs& blocks = want_blocks(world, outputs);
+  blocks.masses = world.keep_list(std::vector<float>(2 * query_heads * 2));
+  blocks.mass_blocks = 2;
+  return blocks;
 }
 
 Arg attention_outputs() {
@@ -241,12 +249,19 @@ void add_chosen(ParamsCases& cases) {
 
 void add_outputs(ParamsCases& cases) {
   cases.with_outputs(OUTPUTS(it.lse = nullptr), fine);
+  cases.with_outputs(OUTPUTS(it.reserved = 1), invalid);
+  cases.with_outputs(OUTPUTS(want_blocks(world, it)), fine);
+  for (const uint32_t wrong : {0u, 39u, 41u, UINT32_MAX})
+    cases.with_outputs(
+        format("outputs: blocks: struct_size %u", wrong),
+        [wrong](World& world, auto&, auto& it) { want_blocks(world, it).struct_size = wrong; },
+        invalid);
   const auto add_chosen = [&](const char* name, auto make, Wanted wanted) {
     cases.with_outputs(
         name,
         [make](World& world, auto& params, auto& it) {
           make(world, params);
-          it.chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
+          want_blocks(world, it).chosen = world.keep_list(std::vector<uint32_t>(4 * kv_heads));
         },
         std::move(wanted));
   };
@@ -254,14 +269,14 @@ void add_outputs(ParamsCases& cases) {
   add_chosen("chosen of lists", choose_lists, invalid);
   add_chosen("chosen without a choice", [](World&, auto&) {}, invalid);
   cases.with_outputs(OUTPUTS(weigh(world, it)), fine);
-  cases.with_outputs(OUTPUTS(weigh(world, it); it.masses = nullptr), invalid);
-  cases.with_outputs(OUTPUTS(it.mass_blocks = 2), invalid);
-  cases.with_outputs(OUTPUTS(it.mass_queries = 1), invalid);
-  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_queries = UINT32_MAX), fine);
-  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = 0), invalid);
-  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = uint64_t{1} << 58), overflow);
-  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = uint64_t{1} << 62), overflow);
-  cases.with_outputs(OUTPUTS(weigh(world, it); it.mass_blocks = UINT64_MAX), overflow);
+  cases.with_outputs(OUTPUTS(weigh(world, it).masses = nullptr), invalid);
+  cases.with_outputs(OUTPUTS(want_blocks(world, it).mass_blocks = 2), invalid);
+  cases.with_outputs(OUTPUTS(want_blocks(world, it).mass_queries = 1), invalid);
+  cases.with_outputs(OUTPUTS(weigh(world, it).mass_queries = UINT32_MAX), fine);
+  cases.with_outputs(OUTPUTS(weigh(world, it).mass_blocks = 0), invalid);
+  cases.with_outputs(OUTPUTS(weigh(world, it).mass_blocks = uint64_t{1} << 58), overflow);
+  cases.with_outputs(OUTPUTS(weigh(world, it).mass_blocks = uint64_t{1} << 62), overflow);
+  cases.with_outputs(OUTPUTS(weigh(world, it).mass_blocks = UINT64_MAX), overflow);
   cases.with_outputs(OUTPUTS(choose_lists(world, params); weigh(world, it)), invalid);
 }
 

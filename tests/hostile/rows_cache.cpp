@@ -115,8 +115,9 @@ std::vector<Case> rotation_cases() {
     add(
         name,
         [&matrix](auto&, auto& g) {
-          g.rotation = PKV_ROTATION_MATRIX;
-          g.key_rotation = matrix.data();
+          static pkv_rotation_matrices matrices;
+          matrices = made<pkv_rotation_matrices>({.key = matrix.data()});
+          g.rotation_matrices = &matrices;
         },
         std::move(wanted));
   };
@@ -127,18 +128,27 @@ std::vector<Case> rotation_cases() {
   of_k("rotation: rows of length 2", double_length, invalid);
   of_k("rotation: a row of length 1.01", too_long, invalid);
   of_k("rotation: a row twice", skewed, invalid);
-  add(CONFIG(g.rotation = PKV_ROTATION_MATRIX;
-             g.key_rotation = g.value_rotation = unit_matrix().data()),
-      fine);
-  add(CONFIG(g.rotation = PKV_ROTATION_MATRIX), invalid);
-  add(CONFIG(g.key_rotation = unit_matrix().data()), invalid);
-  add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; g.value_rotation = unit_matrix().data()), invalid);
+  static const float* const unit = unit_matrix().data();
+  static const auto both = made<pkv_rotation_matrices>({.key = unit, .value = unit}),
+                    neither = made<pkv_rotation_matrices>({}),
+                    of_v = made<pkv_rotation_matrices>({.value = unit});
+  static pkv_rotation_matrices reserved = both, smaller = both, larger = both;
+  reserved.reserved = 1;
+  smaller.struct_size--;
+  larger.struct_size++;
+  add(CONFIG(g.rotation_matrices = &both), fine);
+  add(CONFIG(g.rotation_matrices = &of_v), fine);
+  add(CONFIG(g.rotation_matrices = &neither), invalid);
+  add(CONFIG(g.rotation_matrices = &reserved), invalid);
+  add(CONFIG(g.rotation_matrices = &smaller), invalid);
+  add(CONFIG(g.rotation_matrices = &larger), invalid);
+  add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; g.rotation_matrices = &both), invalid);
+  add(CONFIG(g.rotation_matrices = &both; c.storage = PKV_STORAGE_NONE), unsupported);
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; c.storage = PKV_STORAGE_NONE), unsupported);
   // A run of keys of 64 dims is 64 dims, so latent values of 48 do not end with one.
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; g.latent = 1, g.key_dim = 64, g.value_dim = 48),
       invalid);
-  add(CONFIG(g.rotation = PKV_ROTATION_MATRIX; g.key_rotation = unit_matrix().data(); g.latent = 1),
-      invalid);
+  add(CONFIG(g.rotation_matrices = &both; g.latent = 1), invalid);
   return cases;
 }
 
@@ -181,7 +191,7 @@ std::vector<Case> config_cases() {
   add(CONFIG(set_enum(c.isa, unknown_isa)), invalid);
   add(CONFIG(set_enum(c.isa, INT32_MAX)), invalid);
   add(CONFIG(set_enum(c.huge_pages, 3)), invalid);
-  add(CONFIG(set_enum(g.rotation, 3)), invalid);
+  add(CONFIG(set_enum(g.rotation, 2)), invalid);
   add(CONFIG(set_enum(g.rotation, -1)), invalid);
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD), fine);
   add(CONFIG(c.memory_directory = ""), invalid);

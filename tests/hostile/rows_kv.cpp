@@ -33,10 +33,17 @@ void add_view_cases(Function& row, size_t at, bool writes) {
                        Wanted wanted) { row.add(name, within(at, std::move(change)), wanted); };
   add(WITH(set_enum(it.dtype, 9)), invalid);
   add(WITH(set_enum(it.layout, 9)), invalid);
-  add(WITH(set_enum(it.rotation, 3)), invalid);
+  add(WITH(set_enum(it.rotation, 2)), invalid);
   add(WITH(it.rotation = PKV_ROTATION_HADAMARD), fine);
-  add(WITH(it.rotation = PKV_ROTATION_MATRIX), invalid);
-  add(WITH(it.key_rotation = static_cast<float*>(it.k)), invalid);
+  add(WITH(it.rotation_matrices = &unit_matrices(world)), fine);
+  add(WITH(it.rotation_matrices = &unit_matrices(world); it.rotation = PKV_ROTATION_HADAMARD),
+      invalid);
+  add(WITH(auto& matrices = unit_matrices(world); matrices.key = matrices.value = nullptr;
+           it.rotation_matrices = &matrices),
+      invalid);
+  add(WITH(auto& matrices = unit_matrices(world); matrices.struct_size--;
+           it.rotation_matrices = &matrices),
+      invalid);
   add(WITH(it.latent = 1), invalid);
   add(WITH(it.latent = 2), invalid);
   add(WITH(it.block_size = 0), invalid);
@@ -125,6 +132,13 @@ Function plan_row() {
 }
 
 }  // namespace
+
+pkv_rotation_matrices& unit_matrices(World& world) {
+  std::vector<float> matrix(dim * dim);
+  for (size_t i = 0; i < dim; i++) matrix[i * (dim + 1)] = 1;
+  const float* const kept = world.keep_list(matrix);
+  return *world.keep(made<pkv_rotation_matrices>({.key = kept, .value = kept}));
+}
 
 std::vector<Function> kv_rows() {
   const Arg view = config_in<pkv_kv_view>(own_memory);

@@ -54,11 +54,12 @@ std::vector<float> reflection(uint32_t dim, Random& random) {
   return matrix;
 }
 
+enum class Kind { hadamard, matrix };
+
 // A rotation of some dim, and its matrix.
 struct Rotated {
-  Rotated(pkv_rotation kind, uint32_t dim, Random& random) {
-    rotation.kind = kind;
-    if (kind == PKV_ROTATION_HADAMARD) {
+  Rotated(Kind kind, uint32_t dim, Random& random) {
+    if (kind == Kind::hadamard) {
       rotation.block = run_of(dim);
       exact = hadamard_matrix(dim);
     } else {
@@ -72,7 +73,7 @@ struct Rotated {
   std::vector<double> exact;
 };
 
-constexpr pkv_rotation rotations[] = {PKV_ROTATION_HADAMARD, PKV_ROTATION_MATRIX};
+constexpr Kind rotations[] = {Kind::hadamard, Kind::matrix};
 
 // A row times a matrix, or times its transpose.
 std::vector<double> product(const std::vector<double>& row, const std::vector<double>& matrix,
@@ -97,7 +98,7 @@ double bound_of(uint32_t dim) { return 0x1p-24 * dim * std::sqrt(dim); }
 TEST_P(Rotate, StoredRowsAreMultipliedByTheMatrix) {
   Random random(61);
   for (uint32_t dim = 16; dim <= max_dim; dim += 16) {
-    for (const pkv_rotation kind : rotations) {
+    for (const Kind kind : rotations) {
       const Rotated rotated(kind, dim, random);
       const Shape shape{PKV_LAYOUT_PLAIN, PKV_F32, PKV_F32, 1, 1, dim, dim, 16, true, false, 3};
       Sequence sequence(shape, random, 0xFF);
@@ -146,7 +147,7 @@ TEST_P(Rotate, TheBytesAreThoseOfEveryOtherInstructionSet) {
 TEST_P(Rotate, LoadingTurnsRowsBack) {
   Random random(63);
   for (const pkv_layout layout : layouts) {
-    for (const pkv_rotation kind : rotations) {
+    for (const Kind kind : rotations) {
       for (int round = 0; round < pkv::test::rounds(10); round++) {
         Shape shape = random_shape(random, layout, PKV_F32, PKV_F32);
         const Rotated k_rotated(kind, shape.key_dim, random),

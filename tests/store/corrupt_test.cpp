@@ -199,14 +199,16 @@ void expect_mismatch(const Plan& from, const Plan& to) {
   EXPECT_EQ(0u, stats_of(b).used_blocks);
 }
 
-// Keys are rotated by a matrix that moves each of 16 dims by `places`.
-void rotate_by(Model& model, size_t places) {
-  static std::vector<float> matrices[16];
-  std::vector<float>& matrix = matrices[places];
+// Keys, or values, are rotated by a matrix that moves each of 16 dims by `places`.
+void rotate_by(Model& model, size_t places, bool values = false) {
+  static std::vector<float> all[16];
+  static pkv_rotation_matrices of_keys[16], of_values[16];
+  std::vector<float>& matrix = all[places];
   matrix.assign(256, 0);
   for (size_t i = 0; i < 16; i++) matrix[i * 16 + (i + places) % 16] = 1;
-  model.rotation = PKV_ROTATION_MATRIX;
-  model.key_rotation = matrix.data();
+  of_keys[places] = made<pkv_rotation_matrices>({.key = matrix.data()});
+  of_values[places] = made<pkv_rotation_matrices>({.value = matrix.data()});
+  model.rotation_matrices = (values ? of_values : of_keys) + places;
 }
 
 TEST(Mismatch, OfTheModel) {
@@ -230,12 +232,9 @@ TEST(Mismatch, OfTheModel) {
     expect_mismatch(other, plan);
   }
   const Plan rotated = changed([](Model& model) { rotate_by(model, 1); });
-  for (const Plan& other :
-       {changed([](Model& model) { model.rotation = hadamard; }),
-        changed([](Model& model) { rotate_by(model, 2); }), changed([](Model& model) {
-          rotate_by(model, 1);
-          std::swap(model.key_rotation, model.value_rotation);
-        })}) {
+  for (const Plan& other : {changed([](Model& model) { model.rotation = hadamard; }),
+                            changed([](Model& model) { rotate_by(model, 2); }),
+                            changed([](Model& model) { rotate_by(model, 1, true); })}) {
     expect_mismatch(rotated, other);
     expect_mismatch(other, rotated);
   }

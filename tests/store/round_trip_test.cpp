@@ -24,6 +24,7 @@ const float* exchange() {
 
 // Shapes whose tiles are whole, padded or odd, with sinks, windows, latent values and rotations.
 std::vector<std::pair<const char*, Plan>> setups() {
+  static const auto exchanged = made<pkv_rotation_matrices>({.key = exchange()});
   Plan small, dims, windows, latent, hybrid, rotated;
   dims.groups = {{.layers = 3, .query_heads = 3, .kv_heads = 3, .key_dim = 48, .value_dim = 32}};
   windows.groups = {
@@ -41,8 +42,7 @@ std::vector<std::pair<const char*, Plan>> setups() {
        .query_heads = 1,
        .kv_heads = 1,
        .key_dim = 16,
-       .rotation = PKV_ROTATION_MATRIX,
-       .key_rotation = exchange()}};
+       .rotation_matrices = &exchanged}};
   return {{"small", small},   {"dims", dims},     {"windows", windows},
           {"latent", latent}, {"hybrid", hybrid}, {"rotated", rotated}};
 }

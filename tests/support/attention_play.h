@@ -206,10 +206,10 @@ class AttentionPlay {
     if (params_.own_blocks.top_blocks == 0) return attend(batch, params_, q, new_rows);
     std::vector<uint32_t> chosen(new_rows * config_.model.kv_heads * params_.own_blocks.top_blocks);
     AttentionParams params = params_;
-    params.outputs.chosen = chosen.data();
+    params.block_outputs.chosen = chosen.data();
     const Result by_bounds = attend(batch, params, q, new_rows);
     params.own_blocks.list_blocks = std::exchange(params.own_blocks.top_blocks, 0);
-    params.outputs.chosen = nullptr;
+    params.block_outputs.chosen = nullptr;
     params.own_blocks.lists = chosen.data();
     compare(by_bounds, attend(batch, params, q, new_rows), config_.isa);
     if (config_.isa == PKV_ISA_SCALAR) chosen_ = chosen;

@@ -70,8 +70,7 @@ struct Model {
   pkv_dtype value_dtype = static_cast<pkv_dtype>(0);
   uint32_t sinks = 0, latent = 0;
   pkv_rotation rotation = PKV_ROTATION_NONE;
-  const float* key_rotation = nullptr;
-  const float* value_rotation = nullptr;
+  const pkv_rotation_matrices* rotation_matrices = nullptr;
   // With block_bytes only an engine can read the blocks, and there are no heads, dims and dtypes.
   uint64_t state_bytes = 0, block_bytes = 0;
 
@@ -97,8 +96,7 @@ inline pkv_layer_group group_of(const Model& model) {
                                 .sinks = model.sinks,
                                 .latent = model.latent,
                                 .rotation = model.rotation,
-                                .key_rotation = model.key_rotation,
-                                .value_rotation = model.value_rotation});
+                                .rotation_matrices = model.rotation_matrices});
 }
 
 inline ModelConfig config_of(const Model& model, uint64_t blocks,

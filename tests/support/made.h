@@ -1,6 +1,7 @@
 // Structs of the C interface with their defaults, and with what they point to in the same object.
 #pragma once
 
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 
 #include <span>
@@ -87,14 +88,16 @@ struct ModelConfig : pkv_cache_config {
 struct AttentionParams : pkv_attention_params {
   pkv_mask own_mask = made<pkv_mask>();
   pkv_chosen_blocks own_blocks = made<pkv_chosen_blocks>();
-  pkv_attention_outputs outputs = made<pkv_attention_outputs>();
+  pkv_attention_outputs outputs = made<pkv_attention_outputs>({.blocks = &block_outputs});
+  pkv_block_outputs block_outputs = made<pkv_block_outputs>();
 
   AttentionParams() : pkv_attention_params(made<pkv_attention_params>()) {}
   AttentionParams(const AttentionParams& other)
       : pkv_attention_params(other),
         own_mask(other.own_mask),
         own_blocks(other.own_blocks),
-        outputs(other.outputs) {
+        outputs(other.outputs),
+        block_outputs(other.block_outputs) {
     adopt(other);
   }
   AttentionParams& operator=(const AttentionParams& other) {
@@ -102,6 +105,7 @@ struct AttentionParams : pkv_attention_params {
     own_mask = other.own_mask;
     own_blocks = other.own_blocks;
     outputs = other.outputs;
+    block_outputs = other.block_outputs;
     adopt(other);
     return *this;
   }
@@ -128,8 +132,8 @@ struct AttentionParams : pkv_attention_params {
     return blocks;
   }
   void weigh(float* masses, uint64_t blocks) {
-    outputs.masses = masses;
-    outputs.mass_blocks = blocks;
+    block_outputs.masses = masses;
+    block_outputs.mass_blocks = blocks;
   }
 
  private:
@@ -149,5 +153,6 @@ struct AttentionParams : pkv_attention_params {
   void adopt(const AttentionParams& other) {
     if (mask == &other.own_mask) mask = &own_mask;
     if (chosen_blocks == &other.own_blocks) chosen_blocks = &own_blocks;
+    if (outputs.blocks == &other.block_outputs) outputs.blocks = &block_outputs;
   }
 };

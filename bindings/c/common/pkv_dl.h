@@ -7,6 +7,7 @@
 #ifndef PKV_DL_H
 #define PKV_DL_H
 
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 
 /* clang-format off */

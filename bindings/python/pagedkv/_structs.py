@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ._handle import unsigned
+from ._handle import sized, unsigned
 from .errors import misuse
+from .generated import raw as _raw
 from .generated.raw import Durability
 
 BITS: dict[Any, int] = {ctypes.c_uint32: 32, ctypes.c_uint64: 64, ctypes.c_int: 31}
@@ -48,8 +49,11 @@ def point_to_bytes(struct: Any, name: str, given: bytes | None) -> None:
 
 def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> None:
     """The two matrices of a rotation, for a struct with its dims; `keep` keeps them alive."""
-    sides = (("key_rotation", key, 0), ("value_rotation", value, struct.value_dim))
-    for name, given, dim in sides:
+    if key is None and value is None:
+        return
+    matrices = sized(_raw.RotationMatrices)
+    for side_name, given, dim in (("key", key, 0), ("value", value, struct.value_dim)):
+        name = f"{side_name}_rotation"
         if given is None:
             continue
         side = dim or struct.key_dim
@@ -60,7 +64,9 @@ def point_to_matrices(struct: Any, key: Any, value: Any, keep: list[Any]) -> Non
         if matrix.shape != (side, side):
             raise misuse(f"{name}: [{side}][{side}] is needed, the matrix is {matrix.shape}")
         keep.append(matrix)
-        setattr(struct, name, matrix.ctypes.data)
+        setattr(matrices, side_name, matrix.ctypes.data)
+    keep.append(matrices)
+    struct.rotation_matrices = ctypes.addressof(matrices)
 
 
 def path_for_c(path: str | os.PathLike[str], name: str = "path") -> ctypes.Array[ctypes.c_char]:

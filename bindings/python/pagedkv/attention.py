@@ -120,10 +120,11 @@ Mask: TypeAlias = BitMask | TreeMask | BoolMask
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ChosenBlocks(Shown):
-    """The blocks that queries read instead of all blocks: the `top_blocks` ones with the highest
-    scores, or those in `lists`; the first and last blocks are always read. Each `tokens_per_choice`
-    consecutive new tokens of a session choose together; 0: each token chooses for itself. `lists`
-    is [choices][kv_heads][n]: block indices in ascending order, NO_BLOCK after the last.
+    """Experimental: the blocks that queries read instead of all blocks: the `top_blocks` ones with
+    the highest scores, or those in `lists`; the first and last blocks are always read. Each
+    `tokens_per_choice` consecutive new tokens of a session choose together; 0: each token chooses
+    for itself. `lists` is [choices][kv_heads][n]: block indices in ascending order, NO_BLOCK after
+    the last.
     """
 
     top_blocks: int = 0
@@ -195,10 +196,12 @@ class AttentionParams(Shown):
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AttentionOutputs(Shown):
     """Arrays for results of attention besides its outputs; None: not wanted. `lse`,
-    [rows][query_heads] of float32, is filled with the logarithm of the sum of exp(score); `chosen`,
-    [choices][kv_heads][top_blocks] of uint32, with the blocks that ChosenBlocks.top_blocks chose,
-    in the form of its lists; `masses`, [sessions][query_heads][n] of float32, with the weights that
-    the last `mass_queries` new tokens of a session (0: all) give each block.
+    [rows][query_heads] of float32, is filled with the logarithm of the sum of exp(score).
+
+    Experimental: `chosen`, [choices][kv_heads][top_blocks] of uint32, is filled with the blocks
+    that ChosenBlocks.top_blocks chose, in the form of its lists; `masses`,
+    [sessions][query_heads][n] of float32, with the weights that the last `mass_queries` new tokens
+    of a session (0: all) give each block.
     """
 
     lse: Floats | None = None
@@ -210,8 +213,10 @@ class AttentionOutputs(Shown):
         self, params: AttentionParams | None, batch: BatchRows, query_heads: int, kv_heads: int
     ) -> _raw.AttentionOutputs:
         """The struct for C of a call with these params."""
-        struct = sized(_raw.AttentionOutputs)
-        fill(struct, self)
+        struct, of_blocks = sized(_raw.AttentionOutputs), sized(_raw.BlockOutputs)
+        fill(of_blocks, self)
+        struct.owners = of_blocks
+        struct.blocks = ctypes.addressof(of_blocks)
         if self.lse is not None:
             struct.lse = address(floats(self.lse, (batch.total, query_heads), "lse", out=True))
         if self.chosen is not None:
@@ -219,12 +224,12 @@ class AttentionOutputs(Shown):
             if blocks is None:
                 raise misuse("chosen: the params have no chosen_blocks")
             shape = (blocks.choices(batch), kv_heads, blocks.top_blocks)
-            struct.chosen = address(block_ids(self.chosen, shape, "chosen", out=True))
+            of_blocks.chosen = address(block_ids(self.chosen, shape, "chosen", out=True))
         if self.masses is not None:
             size = np.shape(self.masses)[-1] if np.ndim(self.masses) else 0
             shape = (len(batch.lengths), query_heads, size)
-            struct.masses = address(floats(self.masses, shape, "masses", out=True))
-            struct.mass_blocks = size
+            of_blocks.masses = address(floats(self.masses, shape, "masses", out=True))
+            of_blocks.mass_blocks = size
         return struct
 
 

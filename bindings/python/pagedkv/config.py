@@ -70,10 +70,11 @@ class _Layers(Shown):
 class LayerGroup(_Layers):
     """Layers of one shape. A model whose layers all have one shape does not need it: the fields of
     CacheConfig describe it. A layer with `state_bytes` keeps a state instead of K and V; leave
-    heads, dims, dtypes, window, sinks and latent at their defaults. With rotation MATRIX,
-    `key_rotation` [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are orthogonal
-    matrices; comparing groups ignores them. With `block_bytes`, only the engine can read the
-    blocks; leave heads, dims, dtypes, latent and rotation at their defaults.
+    heads, dims, dtypes, window, sinks and latent at their defaults. With `block_bytes`, only the
+    engine can read the blocks; leave heads, dims, dtypes, latent and rotation at their defaults.
+
+    Experimental: `key_rotation` [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are
+    orthogonal matrices that rotate rows, instead of `rotation`; comparing groups ignores them.
     """
 
     layer_indices: Integers | None = None

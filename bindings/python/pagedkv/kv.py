@@ -117,8 +117,8 @@ class KVView:
         key_rotation: npt.ArrayLike | None = None,
         value_rotation: npt.ArrayLike | None = None,
     ) -> KVView:
-        """A view of new memory of zeros, laid out like a cache's, in any stored type. With rotation
-        MATRIX, the matrices are [key_dim][key_dim] and [value_dim][value_dim], and orthogonal.
+        """A view of new memory of zeros, laid out like a cache's, in any stored type. Experimental:
+        `key_rotation` and `value_rotation`, as in LayerGroup.
         """
         struct = sized(_raw.KVView)
         given = {

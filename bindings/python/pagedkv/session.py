@@ -116,8 +116,8 @@ class Session(CacheMember):
         return number(library().session_get_trim_point, self._handle, most)
 
     def drop_blocks(self, indices: Integers, group: int = 0) -> None:
-        """Gives back blocks in the middle, by their indices in the block table of a group, in
-        ascending order. Later tokens do not see the tokens of these blocks.
+        """Experimental: gives back blocks in the middle, by their indices in the block table of a
+        group, in ascending order. Later tokens do not see the tokens of these blocks.
         """
         numbers = integers(indices, np.uint32, "indices")
         given = unsigned(group, 32, "group"), len(numbers), address(numbers)

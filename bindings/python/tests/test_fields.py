@@ -147,7 +147,7 @@ def chosen(_: Patch, **given: Any) -> Fields:
 
 def outputs(_: Patch, **given: Any) -> Fields:
     built = pagedkv.AttentionOutputs(**given).build(None, BatchRows([3], "rows"), 5, 1)
-    return plain(built)
+    return plain(_raw.BlockOutputs.from_address(built.blocks))
 
 
 # The struct, the way, the bytes and texts that it takes, and the fields that callers cannot give.
@@ -172,8 +172,8 @@ OF_PARAMS |= {"mask", "chosen_blocks"}
 NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
-    ("pkv_layer_group", group, {}, SIZES | MATRICES | {"layer_indices"}),
-    ("pkv_layer_group", group_of_flat, {}, SIZES | MATRICES | OF_GROUPS),
+    ("pkv_layer_group", group, {}, SIZES | {"layer_indices", "rotation_matrices"}),
+    ("pkv_layer_group", group_of_flat, {}, SIZES | {"rotation_matrices"} | OF_GROUPS),
     ("pkv_prefix_config", prefix, {}, SIZES),
     ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "secret_key_size"}),
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES | {"durable"}),
@@ -186,7 +186,7 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_file_config", inspect, NAMED, OF_FILE | {"prefix_index", "trust_salts", "max_tokens"}),
     ("pkv_attention_params", params, {"scale": 0.5, "softcap": 2.5}, OF_PARAMS),
     ("pkv_chosen_blocks", chosen, {}, SIZES | {"lists", "list_blocks"}),
-    ("pkv_attention_outputs", outputs, {}, SIZES | {"lse", "chosen", "masses", "mass_blocks"}),
+    ("pkv_block_outputs", outputs, {}, SIZES | {"chosen", "masses", "mass_blocks"}),
 ]
 NAMES = [f"{way.__name__}-{struct}" for struct, way, _, _ in WAYS]
 
@@ -289,7 +289,8 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
     """A new struct needs a way above; the others are made from arrays or by the library."""
     sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
     given = {name for name in sized if not hasattr(records, camel(name))}
-    others = "pkv_block_io pkv_kv_sequences pkv_kv_view pkv_mask pkv_store pkv_stream"
+    others = "pkv_attention_outputs pkv_block_io pkv_kv_sequences pkv_kv_view pkv_mask "
+    others += "pkv_rotation_matrices pkv_store pkv_stream"
     assert given - {struct for struct, *_ in WAYS} == set(others.split())
 
 
@@ -339,24 +340,25 @@ def test_layer_indices_arrive_on_every_way() -> None:
 
 def test_matrices_of_rotation_arrive_on_every_way() -> None:
     key, value = np.eye(16, dtype=np.float64), np.eye(32, dtype=np.float32)[::-1]
-    rotated: Fields = {"rotation": "matrix", "key_rotation": key, "value_rotation": value}
+    rotated: Fields = {"key_rotation": key, "value_rotation": value}
     flat = small(value_dim=32, **rotated)
     view = pagedkv.KVView.allocate(1, 16, 1, 16, 32, **rotated)
     built, described = flat.build(), pagedkv.CacheConfig(groups=flat.layer_groups()).build()
     groups = [_raw.LayerGroup.from_address(each.groups) for each in (built, described)]
     for struct in (*groups, view.struct):
-        assert struct.rotation == pagedkv.Rotation.MATRIX
-        for pointer, matrix in ((struct.key_rotation, key), (struct.value_rotation, value)):
-            given = (ctypes.c_float * matrix.size).from_address(pointer)
-            np.testing.assert_array_equal(list(given), matrix.ravel())
+        assert struct.rotation == pagedkv.Rotation.NONE
+        given = _raw.RotationMatrices.from_address(struct.rotation_matrices)
+        for pointer, matrix in ((given.key, key), (given.value, value)):
+            numbers = (ctypes.c_float * matrix.size).from_address(pointer)
+            np.testing.assert_array_equal(list(numbers), matrix.ravel())
 
 
 @pytest.mark.parametrize("wrong", [3.0, "3", [3], np.eye(15), np.zeros((16, 16, 1)), [["a"]]])
 def test_matrices_of_another_shape_are_refused(wrong: Any) -> None:
     for call in (
-        lambda **given: flat(pytest.MonkeyPatch(), key_dim=16, rotation="matrix", **given),
+        lambda **given: flat(pytest.MonkeyPatch(), key_dim=16, **given),
         lambda **given: group(pytest.MonkeyPatch(), key_dim=16, **given),
-        lambda **given: pagedkv.KVView.allocate(1, 16, 1, 16, rotation="matrix", **given),
+        lambda **given: pagedkv.KVView.allocate(1, 16, 1, 16, **given),
     ):
         for name in MATRICES:
             with pytest.raises(pagedkv.MisuseError, match=name):
@@ -370,7 +372,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     expected |= {"dtype": pagedkv.Dtype.F16, "value_dtype": pagedkv.Dtype.F32}
     expected |= {"layout": pagedkv.Layout.PLAIN, "block_size": 16, "blocks": 4, "kv_heads": 3}
     expected |= {"key_dim": 16, "value_dim": 32, "k": k.ctypes.data, "v": v.ctypes.data}
-    expected |= {"rotation": pagedkv.Rotation.NONE, "key_rotation": None, "value_rotation": None}
+    expected |= {"rotation": pagedkv.Rotation.NONE, "rotation_matrices": None}
     expected |= {"k_bytes": 0, "v_bytes": 0}
     for side in "kv":
         strides = {"head_stride": 32, "row_stride": 96, "block_stride": 1536}
@@ -411,8 +413,9 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         masses=(masses := np.zeros((1, 2, 5), np.float32)),
     )
     found = wanted.build(built, rows, 2, 2)
-    assert (found.lse, found.chosen) == (lse.ctypes.data, chosen.ctypes.data)
-    assert (found.masses, found.mass_blocks) == (masses.ctypes.data, 5)
+    of_blocks = _raw.BlockOutputs.from_address(found.blocks)
+    assert (found.lse, of_blocks.chosen) == (lse.ctypes.data, chosen.ctypes.data)
+    assert (of_blocks.masses, of_blocks.mass_blocks) == (masses.ctypes.data, 5)
 
 
 def test_masks_arrive() -> None:

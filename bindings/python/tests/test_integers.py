@@ -312,7 +312,7 @@ CONFIGS: list[tuple[Any, Any, dict[str, Any]]] = [
     (pagedkv.MooncakeStore, raw.Store, {}),
     (pagedkv.AttentionParams, raw.AttentionParams, {}),
     (pagedkv.ChosenBlocks, raw.ChosenBlocks, {}),
-    (pagedkv.AttentionOutputs, raw.AttentionOutputs, {}),
+    (pagedkv.AttentionOutputs, raw.BlockOutputs, {}),
 ]
 for kind, struct, others in CONFIGS:
     for field in fields_of(kind):

@@ -87,7 +87,7 @@ def test_engines_use_what_is_published() -> None:
         (pagedkv.PrefixConfig(), "pkv_prefix_config"),
         (pagedkv.AttentionParams(), "pkv_attention_params"),
         (pagedkv.ChosenBlocks(), "pkv_chosen_blocks"),
-        (pagedkv.AttentionOutputs(), "pkv_attention_outputs"),
+        (pagedkv.AttentionOutputs(), "pkv_block_outputs"),
         (pagedkv.StoreConfig(pagedkv.DirectoryStore("")), "pkv_store_config"),
         (pagedkv.DirectoryStore(""), "pkv_directory_config"),
     ],
@@ -96,6 +96,10 @@ def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> Non
     expected = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS
     if isinstance(described, pagedkv.AttentionParams):
         expected = expected - {"bidirectional"} | {"causal"}
+    if isinstance(described, pagedkv.AttentionOutputs):
+        expected |= {"lse"}
+    if isinstance(described, pagedkv.LayerGroup):
+        expected = expected - {"rotation_matrices"} | {"key_rotation", "value_rotation"}
     if isinstance(described, pagedkv.CacheConfig):  # it also has the fields of a group
         expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)}
         expected -= {"layer_indices", "state_bytes", "checkpoint_tokens", "max_draft_tokens"}

@@ -1,5 +1,6 @@
 /* Attention over chosen blocks: a long text, of which a query reads the few blocks that matter. */
 #include <math.h>
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +78,8 @@ int main(void) {
   pkv_chosen_blocks blocks = {
       .struct_size = sizeof blocks, .top_blocks = TOP, .first_blocks = 1, .last_blocks = 1};
   params.chosen_blocks = &blocks;
-  outputs.chosen = chosen;
+  const pkv_block_outputs wanted = {.struct_size = sizeof wanted, .chosen = chosen};
+  outputs.blocks = &wanted;
   outputs.lse = few_lse;
   check(pkv_batch_attend(batch, 0, &params, &queries, &few_out, &outputs));
   printf("chosen:");

@@ -1,4 +1,5 @@
 /* Dropping blocks in the middle: a text of 2,048 tokens of which a session keeps a quarter. */
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
 #include <stdlib.h>

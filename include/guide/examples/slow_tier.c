@@ -1,6 +1,7 @@
 /* A long text whose keys and values are in a file, in the directory that is given or this one. Each
  * question after it looks for a passage and reads the few blocks that matter. */
 #include <math.h>
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,8 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
   const pkv_chosen_blocks blocks = {
       .struct_size = sizeof blocks, .top_blocks = TOP, .first_blocks = 1, .last_blocks = 1};
   const pkv_attention_params params = {.struct_size = sizeof params, .chosen_blocks = &blocks};
-  const pkv_attention_outputs found = {.struct_size = sizeof found, .chosen = chosen};
+  const pkv_block_outputs wanted = {.struct_size = sizeof wanted, .chosen = chosen};
+  const pkv_attention_outputs found = {.struct_size = sizeof found, .blocks = &wanted};
   check(pkv_batch_attend(batch, 0, &params, &queries, &outputs, &found));
   /* [ask end] */
   check(pkv_batch_commit(batch, 0, NULL));

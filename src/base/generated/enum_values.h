@@ -83,7 +83,6 @@ struct EnumValues<pkv_rotation> {
   static constexpr EnumValue all[] = {
       {PKV_ROTATION_NONE, "NONE"},
       {PKV_ROTATION_HADAMARD, "HADAMARD"},
-      {PKV_ROTATION_MATRIX, "MATRIX"},
   };
 };
 

@@ -131,15 +131,18 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, 
 
 AttendOutputs check_outputs(const pkv_attention_outputs* given, const AttendParams& params) {
   const pkv_attention_outputs outputs = read_optional(given, "outputs");
-  if (outputs.chosen != nullptr && params.top_blocks == 0)
+  if (outputs.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "outputs: reserved is %u, not 0", outputs.reserved);
+  const pkv_block_outputs blocks = read_optional(outputs.blocks, "outputs: blocks");
+  if (blocks.chosen != nullptr && params.top_blocks == 0)
     fail(PKV_INVALID_ARGUMENT, "outputs: chosen is what top_blocks chose, but top_blocks is 0");
-  if (outputs.masses == nullptr && (outputs.mass_blocks != 0 || outputs.mass_queries != 0))
+  if (blocks.masses == nullptr && (blocks.mass_blocks != 0 || blocks.mass_queries != 0))
     fail(PKV_INVALID_ARGUMENT,
          "outputs: mass_blocks is %llu and mass_queries %u, but masses is NULL",
-         llu(outputs.mass_blocks), outputs.mass_queries);
-  if (outputs.masses != nullptr && params.chooses())
+         llu(blocks.mass_blocks), blocks.mass_queries);
+  if (blocks.masses != nullptr && params.chooses())
     fail(PKV_INVALID_ARGUMENT, "outputs: masses and chosen_blocks cannot be combined");
-  return {outputs.lse, outputs.chosen, outputs.masses, outputs.mass_blocks, outputs.mass_queries};
+  return {outputs.lse, blocks.chosen, blocks.masses, blocks.mass_blocks, blocks.mass_queries};
 }
 
 namespace {

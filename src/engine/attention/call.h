@@ -5,7 +5,7 @@
 // ones before it.
 #pragma once
 
-#include <pagedkv/attention.h>
+#include <pagedkv/experimental.h>
 
 #include <span>
 #include <vector>
@@ -78,8 +78,8 @@ struct AttendParams {
 AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer);
 
-// Results besides the outputs: a caller's pkv_attention_outputs. Those that are not wanted are
-// NULL.
+// Results besides the outputs: a caller's pkv_attention_outputs and pkv_block_outputs. Those that
+// are not wanted are NULL.
 struct AttendOutputs {
   float* lse;
   uint32_t* chosen;

@@ -167,7 +167,11 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const memory::Group& group = *groups_[at.group];
   memory::check_keeps_rows(group, "kv_view");
   if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
-  return rows::public_view(group.layout.view(group.slab->data(), at.layer), group.pool.blocks());
+  pkv_kv_view view =
+      rows::public_view(group.layout.view(group.slab->data(), at.layer), group.pool.blocks());
+  view.rotation = group.shape.rotations.kind;
+  view.rotation_matrices = group.shape.rotations.shown();
+  return view;
 }
 
 }  // namespace pkv

@@ -69,7 +69,7 @@ bool has_rows(const pkv_layer_group& group) {
   return (group.kv_heads | static_cast<uint32_t>(group.dtype) |
           static_cast<uint32_t>(group.value_dtype) | group.latent |
           static_cast<uint32_t>(group.rotation)) != 0 ||
-         group.key_rotation != nullptr || group.value_rotation != nullptr;
+         group.rotation_matrices != nullptr;
 }
 
 // Checks a group whose blocks only the engine can read.
@@ -113,10 +113,10 @@ std::string name_of(unsigned group) { return "group " + std::to_string(group); }
 memory::Rotations read_rotation(const pkv_layer_group& group, const memory::Shape& shape,
                                 unsigned index) {
   const std::string name = name_of(index);
-  memory::check_rotation(group.rotation, group.key_rotation, group.value_rotation, shape.key_dim,
-                         shape.value_dim, shape.latent, name.c_str());
-  return memory::copy_rotation(group.rotation, group.key_rotation, group.value_rotation,
-                               shape.key_dim, shape.value_dim, name.c_str());
+  const memory::GivenRotation given =
+      memory::read_rotation(group.rotation, group.rotation_matrices, shape.key_dim, shape.value_dim,
+                            shape.latent, name.c_str());
+  return memory::copy_rotation(given, shape.key_dim, shape.value_dim, name.c_str());
 }
 
 // Checks one group and fills in defaults. `index` is for the sentences.
@@ -355,7 +355,7 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
                                                                       : result.layers + i);
-    if (group.shape.rotations.kind != PKV_ROTATION_NONE && result.storage == PKV_STORAGE_NONE)
+    if (group.shape.rotations.rotate() && result.storage == PKV_STORAGE_NONE)
       fail(PKV_UNSUPPORTED, "group %zu: storage NONE keeps no keys and values to rotate", g);
     if (group.shape.layers > max_layers - result.layers)
       fail(PKV_INVALID_ARGUMENT, "the groups have more than %u layers in all", max_layers);

@@ -21,6 +21,9 @@ constexpr uint32_t flag_encrypted = 1;
 constexpr size_t table_alignment = 64;
 // Stands for the KV heads of an opaque group, after whose numbers are the bytes of a block.
 constexpr uint32_t opaque_heads = UINT32_MAX;
+// Stands for a rotation by matrices of the caller. No pkv_rotation may have this value.
+constexpr uint32_t by_matrices = 2;
+static_assert(PKV_ROTATION_HADAMARD < by_matrices);
 
 }  // namespace
 
@@ -124,7 +127,8 @@ void put_group(ByteWriter& out, const SavedGroup& group) {
   for (const uint32_t number :
        {shape.layers, opaque ? opaque_heads : shape.kv_heads, shape.key_dim, shape.value_dim,
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
-        shape.sinks, uint32_t{shape.latent}, static_cast<uint32_t>(rotations.kind)})
+        shape.sinks, uint32_t{shape.latent},
+        rotations.matrices ? by_matrices : static_cast<uint32_t>(rotations.kind)})
     out.put(number);
   out.put(rotations.matrices ? rotations.matrices->digest : std::array<uint64_t, 2>{},
           shape.state_bytes);
@@ -177,14 +181,14 @@ uint32_t get_limited(ByteReader& in, uint32_t min, uint32_t max, const char* wha
 
 uint32_t get_retention(ByteReader& in) { return get_limited(in, 0, 2, "a retention"); }
 
-memory::Rotations get_rotation(ByteReader& in, uint32_t last_kind) {
-  const auto kind = static_cast<pkv_rotation>(get_limited(in, 0, last_kind, "a rotation"));
+memory::Rotations get_rotation(ByteReader& in, uint32_t last) {
+  const uint32_t rotation = get_limited(in, 0, last, "a rotation");
   auto matrices = std::make_shared<memory::RotationMatrices>();
   in.read(matrices->digest);
-  if (kind == PKV_ROTATION_MATRIX) return {kind, std::move(matrices)};
+  if (rotation == by_matrices) return {PKV_ROTATION_NONE, std::move(matrices)};
   if ((matrices->digest[0] | matrices->digest[1]) != 0)
     fail(PKV_CORRUPT, "a group of the file has a digest of matrices, and no matrices");
-  return {kind, nullptr};
+  return {static_cast<pkv_rotation>(rotation), nullptr};
 }
 
 // Reads the bytes of a block of an opaque group, which have room for its states.
@@ -219,7 +223,7 @@ SavedGroup get_group(ByteReader& in) {
   shape.window = get_limited(in, 0, longest, "the window");
   shape.sinks = get_limited(in, 0, longest, "the sinks");
   shape.latent = get(0, 1, "latent") != 0;
-  shape.rotations = get_rotation(in, rows ? kernels::last_rotation : 0);
+  shape.rotations = get_rotation(in, rows ? by_matrices : 0);
   shape.state_bytes = in.get<uint64_t>();
   if (opaque)
     get_block_bytes(in, shape);

@@ -3,6 +3,7 @@
 #include "engine/file/load_plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/checked.h"
@@ -47,9 +48,12 @@ void check_model(const CacheConfig& config, const Tables& tables) {
     check_same(file.window, own.window, g, "window");
     check_same(file.sinks, own.sinks, g, "sinks:");
     check_same(file.latent, own.latent, g, "latent values:");
-    if (file.rotations.kind != own.rotations.kind)
+    const auto rotation = [](const memory::Rotations& of) {
+      return of.matrices ? "by matrices" : enum_name(of.kind);
+    };
+    if (std::strcmp(rotation(file.rotations), rotation(own.rotations)) != 0)
       fail(PKV_MISMATCH, "group %zu: the file has rotation %s, the cache %s", g,
-           enum_name(file.rotations.kind), enum_name(own.rotations.kind));
+           rotation(file.rotations), rotation(own.rotations));
     if (!(file.rotations == own.rotations))
       fail(PKV_MISMATCH, "group %zu: the file was saved with other matrices of rotation", g);
     check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");

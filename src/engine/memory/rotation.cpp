@@ -9,7 +9,7 @@
 
 #include "base/enums.h"
 #include "base/status.h"
-#include "kernels/kernels.h"
+#include "base/structs.h"
 #include "kernels/tile_layout.h"
 
 namespace pkv::memory {
@@ -50,64 +50,68 @@ std::array<uint64_t, 2> digest_of(const RotationMatrices& matrices) {
 }
 
 kernels::Rotation of_side(pkv_rotation kind, uint32_t dim, const float* matrix) {
-  if (kind == PKV_ROTATION_HADAMARD) return {kind, kernels::hadamard_block(dim), nullptr};
-  if (matrix == nullptr) return {};
-  return {kind, 0, matrix};
+  return {kind == PKV_ROTATION_HADAMARD ? kernels::hadamard_block(dim) : 0, matrix};
+}
+
+const float* data_of(const std::vector<float>& matrix) {
+  return matrix.empty() ? nullptr : matrix.data();
 }
 
 }  // namespace
 
 bool Rotations::operator==(const Rotations& other) const {
-  return kind == other.kind &&
-         (kind != PKV_ROTATION_MATRIX || matrices->digest == other.matrices->digest);
+  if (kind != other.kind || (matrices == nullptr) != (other.matrices == nullptr)) return false;
+  return matrices == nullptr || matrices->digest == other.matrices->digest;
 }
 
-void check_rotation(pkv_rotation kind, const float* key, const float* value, uint32_t key_dim,
-                    uint32_t value_dim, bool latent, const char* name) {
+GivenRotation read_rotation(pkv_rotation kind, const pkv_rotation_matrices* matrices,
+                            uint32_t key_dim, uint32_t value_dim, bool latent, const char* name) {
   check_enum(kind, "rotation", name);
-  const bool given = key != nullptr || value != nullptr;
-  if (given != (kind == PKV_ROTATION_MATRIX))
-    fail(PKV_INVALID_ARGUMENT,
-         "%s: rotation is %s, and there is %s matrix; MATRIX has one or two, others none", name,
-         enum_name(kind), given ? "a" : "no");
-  if (!latent || kind == PKV_ROTATION_NONE) return;
-  if (kind == PKV_ROTATION_MATRIX)
-    fail(PKV_INVALID_ARGUMENT, "%s: values are latent in K: their rotation cannot be a matrix",
-         name);
+  if (matrices != nullptr) {
+    const pkv_rotation_matrices given = read_struct(matrices, "rotation_matrices");
+    if (given.reserved != 0)
+      fail(PKV_INVALID_ARGUMENT, "%s: rotation_matrices: reserved is %u, not 0", name,
+           given.reserved);
+    if (kind != PKV_ROTATION_NONE)
+      fail(PKV_INVALID_ARGUMENT, "%s: rotation is %s, and there are rotation_matrices; give one",
+           name, enum_name(kind));
+    if (given.key == nullptr && given.value == nullptr)
+      fail(PKV_INVALID_ARGUMENT, "%s: rotation_matrices has neither key nor value", name);
+    if (latent)
+      fail(PKV_INVALID_ARGUMENT, "%s: values are latent in K: their rotation cannot be a matrix",
+           name);
+    return {kind, given.key, given.value};
+  }
   const uint32_t block = kernels::hadamard_block(key_dim);
-  if (value_dim % block != 0)
+  if (latent && kind == PKV_ROTATION_HADAMARD && value_dim % block != 0)
     fail(PKV_INVALID_ARGUMENT,
          "%s: values are the first %u dims of K, which is rotated by runs of %u: they end inside "
          "a run",
          name, value_dim, block);
+  return {kind};
 }
 
-Rotations copy_rotation(pkv_rotation kind, const float* key, const float* value, uint32_t key_dim,
-                        uint32_t value_dim, const char* name) {
-  if (kind != PKV_ROTATION_MATRIX) return {kind, nullptr};
-  auto matrices = std::make_shared<RotationMatrices>();
-  matrices->key = copy_matrix(key, key_dim, "K", name);
-  matrices->value = copy_matrix(value, value_dim, "V", name);
-  matrices->digest = digest_of(*matrices);
-  return {kind, std::move(matrices)};
+Rotations copy_rotation(const GivenRotation& given, uint32_t key_dim, uint32_t value_dim,
+                        const char* name) {
+  if (given.key == nullptr && given.value == nullptr) return {given.kind, nullptr};
+  auto copy = std::make_shared<RotationMatrices>();
+  copy->key = copy_matrix(given.key, key_dim, "K", name);
+  copy->value = copy_matrix(given.value, value_dim, "V", name);
+  copy->digest = digest_of(*copy);
+  copy->shown = {sizeof copy->shown, 0, data_of(copy->key), data_of(copy->value)};
+  return {given.kind, std::move(copy)};
 }
 
-void set_rotation(kernels::KvView& view, pkv_rotation kind, const float* key, const float* value,
-                  bool latent) {
-  if (kind == PKV_ROTATION_NONE) return;
-  view.k.rotation = of_side(kind, view.k.dim, key);
-  view.v.rotation = latent ? view.k.rotation : of_side(kind, view.v.dim, value);
+void set_rotation(kernels::KvView& view, const GivenRotation& given, bool latent) {
+  view.k.rotation = of_side(given.kind, view.k.dim, given.key);
+  view.v.rotation = latent ? view.k.rotation : of_side(given.kind, view.v.dim, given.value);
 }
 
 void set_rotation(kernels::KvView& view, const Rotations& rotations, bool latent) {
-  const auto data = [](const std::vector<float>& matrix) {
-    return matrix.empty() ? nullptr : matrix.data();
-  };
-  if (rotations.matrices == nullptr)
-    set_rotation(view, rotations.kind, nullptr, nullptr, latent);
-  else
-    set_rotation(view, rotations.kind, data(rotations.matrices->key),
-                 data(rotations.matrices->value), latent);
+  GivenRotation given{rotations.kind};
+  if (rotations.matrices != nullptr)
+    given = {rotations.kind, data_of(rotations.matrices->key), data_of(rotations.matrices->value)};
+  set_rotation(view, given, latent);
 }
 
 }  // namespace pkv::memory

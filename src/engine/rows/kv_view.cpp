@@ -78,9 +78,14 @@ void check_strides(const pkv_kv_view& kv, const Side& side) {
          side.name, llu(reach), side.name, llu(side.bytes));
 }
 
-// Checks the fields that describe the arrangement of K and V, except addresses and strides. Returns
-// the dtype of V.
-pkv_dtype check_shape(const pkv_kv_view& kv) {
+// What is left to know of a shape once it was checked.
+struct CheckedShape {
+  pkv_dtype value_dtype;
+  memory::GivenRotation rotation;
+};
+
+// Checks the fields that describe the arrangement of K and V, except addresses and strides.
+CheckedShape check_shape(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
   check_enum(kv.dtype, "dtype", "kv");
   check_enum(value_dtype, "value_dtype", "kv");
@@ -99,9 +104,8 @@ pkv_dtype check_shape(const pkv_kv_view& kv) {
         "kv: with latent, values are the first of %u dims of k and have its type, %s; value_dim is "
         "%u, value_dtype %s",
         kv.key_dim, enum_name(kv.dtype), kv.value_dim, enum_name(value_dtype));
-  memory::check_rotation(kv.rotation, kv.key_rotation, kv.value_rotation, kv.key_dim, kv.value_dim,
-                         kv.latent != 0, "kv");
-  return value_dtype;
+  return {value_dtype, memory::read_rotation(kv.rotation, kv.rotation_matrices, kv.key_dim,
+                                             kv.value_dim, kv.latent != 0, "kv")};
 }
 
 // Throws if rows of K or V overlap. Strides are checked in ascending order: each must be at least
@@ -134,7 +138,7 @@ void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, cons
 }  // namespace
 
 kernels::KvView check_view(const pkv_kv_view& kv) {
-  const pkv_dtype value_dtype = check_shape(kv);
+  const auto [value_dtype, rotation] = check_shape(kv);
   if (kv.k == nullptr) fail(PKV_INVALID_ARGUMENT, "kv: k is NULL");
   if ((kv.v == nullptr) != (kv.latent != 0))
     fail(PKV_INVALID_ARGUMENT, "kv: v is %s, and latent is %u", kv.v == nullptr ? "NULL" : "set",
@@ -162,7 +166,7 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
               value_dtype,
               kv.value_dim,
               {}};
-  memory::set_rotation(view, kv.rotation, kv.key_rotation, kv.value_rotation, kv.v == nullptr);
+  memory::set_rotation(view, rotation, kv.v == nullptr);
   view.layout = kv.layout;
   view.block_size = kv.block_size;
   view.kv_heads = kv.kv_heads;
@@ -178,14 +182,13 @@ void check_rows_apart(const pkv_kv_view& kv) {
 pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes) {
   pkv_kv_view kv = given;
   if (kv.value_dim == 0) kv.value_dim = kv.key_dim;
-  const pkv_dtype value_dtype = check_shape(kv);
   memory::Shape shape{};
   shape.layers = 1;
   shape.kv_heads = kv.kv_heads;
   shape.key_dim = kv.key_dim;
   shape.value_dim = kv.value_dim;
   shape.dtype = kv.dtype;
-  shape.value_dtype = value_dtype;
+  shape.value_dtype = check_shape(kv).value_dtype;
   shape.latent = kv.latent != 0;
   const memory::Layout layout(kv.layout, shape, kv.block_size, kv.blocks);
   checked_bytes(layout.total_bytes(), 1, "bytes of all blocks");
@@ -195,8 +198,7 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes) {
   pkv_kv_view out = public_view(layout.view(begin != nullptr ? begin : nowhere, 0), kv.blocks);
   if (begin == nullptr) out.k = out.v = nullptr;
   out.rotation = kv.rotation;
-  out.key_rotation = kv.key_rotation;
-  out.value_rotation = kv.value_rotation;
+  out.rotation_matrices = kv.rotation_matrices;
   *bytes = layout.total_bytes();
   return out;
 }
@@ -225,10 +227,6 @@ pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks) {
   out.latent = view.v.data == nullptr ? 1 : 0;
   out.k_bytes = reach_of(out, key_side(out));
   if (out.latent == 0) out.v_bytes = reach_of(out, value_side(out));
-  // If only V has a matrix, K has no rotation.
-  out.rotation = std::max(view.k.rotation.kind, view.v.rotation.kind);
-  out.key_rotation = view.k.rotation.matrix;
-  out.value_rotation = view.v.rotation.matrix;
   return out;
 }
 

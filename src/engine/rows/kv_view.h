@@ -23,7 +23,8 @@ void check_rows_apart(const pkv_kv_view& kv);
 // Sets *bytes to the size of that run. Throws INVALID_ARGUMENT, OVERFLOW.
 pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes);
 
-// Returns the kernels' view as the C interface describes it, with this number of blocks.
+// Returns the kernels' view as the C interface describes it, with this number of blocks. The caller
+// sets the rotation.
 pkv_kv_view public_view(const kernels::KvView& view, uint64_t blocks);
 
 }  // namespace pkv::rows

@@ -19,21 +19,21 @@ var Names = [...]string{
 	"pkv_pool_retain", "pkv_pool_release", "pkv_pool_get_stats", "pkv_pool_validate",
 	"pkv_session_open", "pkv_session_close", "pkv_session_get_length", "pkv_session_get_tokens",
 	"pkv_session_set_tokens", "pkv_session_reserve", "pkv_session_trim",
-	"pkv_session_get_trim_point", "pkv_session_drop_blocks", "pkv_session_fork",
-	"pkv_session_suspend", "pkv_session_resume", "pkv_session_set_priority", "pkv_session_get_info",
-	"pkv_session_get_block_table", "pkv_session_read", "pkv_session_read_state",
-	"pkv_compute_create", "pkv_compute_destroy", "pkv_compute_get_info", "pkv_openmp_runner",
-	"pkv_cache_get_kv_view", "pkv_kv_view_plan", "pkv_kv_write_slots", "pkv_kv_read_slots",
-	"pkv_kv_write", "pkv_kv_read", "pkv_kv_attend", "pkv_attention_merge", "pkv_batch_begin",
-	"pkv_batch_choose_victims", "pkv_batch_set_first_rows", "pkv_batch_write", "pkv_batch_attend",
-	"pkv_batch_commit", "pkv_batch_accept", "pkv_batch_abort", "pkv_batch_get_slot_mapping",
+	"pkv_session_get_trim_point", "pkv_session_fork", "pkv_session_suspend", "pkv_session_resume",
+	"pkv_session_set_priority", "pkv_session_get_info", "pkv_session_get_block_table",
+	"pkv_session_read", "pkv_session_read_state", "pkv_compute_create", "pkv_compute_destroy",
+	"pkv_compute_get_info", "pkv_openmp_runner", "pkv_cache_get_kv_view", "pkv_kv_view_plan",
+	"pkv_kv_write_slots", "pkv_kv_read_slots", "pkv_kv_write", "pkv_kv_read", "pkv_kv_attend",
+	"pkv_attention_merge", "pkv_batch_begin", "pkv_batch_choose_victims",
+	"pkv_batch_set_first_rows", "pkv_batch_write", "pkv_batch_attend", "pkv_batch_commit",
+	"pkv_batch_accept", "pkv_batch_abort", "pkv_batch_get_slot_mapping",
 	"pkv_batch_get_block_copies", "pkv_batch_get_states", "pkv_batch_get_state_blocks",
 	"pkv_batch_get_kv_indices", "pkv_snapshot_take", "pkv_snapshot_fork", "pkv_snapshot_close",
 	"pkv_session_admit", "pkv_prefix_get_stats", "pkv_prefix_clear", "pkv_prefix_probe",
 	"pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks", "pkv_hint_text",
 	"pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect", "pkv_store_wait",
 	"pkv_store_cancel", "pkv_store_flush", "pkv_store_get_stats", "pkv_store_open_directory",
-	"pkv_store_close",
+	"pkv_store_close", "pkv_session_drop_blocks",
 }
 
 func StatusName(status int32) string  { return text(call(0, u(status))) }
@@ -98,208 +98,208 @@ func SessionTrim(session Session, length uint64) Status {
 func SessionGetTrimPoint(session Session, limit uint64, length *uint64) Status {
 	return Status(call(27, u(session), u(limit), u(p(length))))
 }
-func SessionDropBlocks(session Session, group uint32, count uint64, indices *uint32) Status {
-	return Status(call(28, u(session), u(group), u(count), u(p(indices))))
-}
 func SessionFork(session Session, out *Session) Status {
-	return Status(call(29, u(session), u(p(out))))
+	return Status(call(28, u(session), u(p(out))))
 }
-func SessionSuspend(session Session) Status { return Status(call(30, u(session))) }
+func SessionSuspend(session Session) Status { return Status(call(29, u(session))) }
 func SessionResume(session Session, length *uint64, total *uint64) Status {
-	return Status(call(31, u(session), u(p(length)), u(p(total))))
+	return Status(call(30, u(session), u(p(length)), u(p(total))))
 }
 func SessionSetPriority(session Session, priority int32) Status {
-	return Status(call(32, u(session), u(priority)))
+	return Status(call(31, u(session), u(priority)))
 }
 func SessionGetInfo(session Session, out *SessionInfo) Status {
-	return Status(call(33, u(session), u(p(out))))
+	return Status(call(32, u(session), u(p(out))))
 }
 func SessionGetBlockTable(
 	session Session, group uint32, capacity uint64, ids *uint32, count *uint64,
 ) Status {
-	return Status(call(34, u(session), u(group), u(capacity), u(p(ids)), u(p(count))))
+	return Status(call(33, u(session), u(group), u(capacity), u(p(ids)), u(p(count))))
 }
 func SessionRead(
 	session Session, layer uint32, first uint64, n uint64, k *Tensor, v *Tensor,
 ) Status {
-	return Status(call(35, u(session), u(layer), u(first), u(n), u(p(k)), u(p(v))))
+	return Status(call(34, u(session), u(layer), u(first), u(n), u(p(k)), u(p(v))))
 }
 func SessionReadState(
 	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
 ) Status {
-	return Status(call(36, u(session), u(layer), u(tokens), u(size), u(state)))
+	return Status(call(35, u(session), u(layer), u(tokens), u(size), u(state)))
 }
 func ComputeCreate(config *ComputeConfig, out *Compute) Status {
-	return Status(call(37, u(p(config)), u(p(out))))
+	return Status(call(36, u(p(config)), u(p(out))))
 }
-func ComputeDestroy(compute Compute) Status { return Status(call(38, u(compute))) }
+func ComputeDestroy(compute Compute) Status { return Status(call(37, u(compute))) }
 func ComputeGetInfo(compute Compute, out *ComputeInfo) Status {
-	return Status(call(39, u(compute), u(p(out))))
+	return Status(call(38, u(compute), u(p(out))))
 }
-func OpenmpRunner(out *Runner) Status { return Status(call(40, u(p(out)))) }
+func OpenmpRunner(out *Runner) Status { return Status(call(39, u(p(out)))) }
 func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
-	return Status(call(41, u(cache), u(layer), u(p(out))))
+	return Status(call(40, u(cache), u(layer), u(p(out))))
 }
-func KVViewPlan(kv *KVView, bytes *uint64) Status { return Status(call(42, u(p(kv)), u(p(bytes)))) }
+func KVViewPlan(kv *KVView, bytes *uint64) Status { return Status(call(41, u(p(kv)), u(p(bytes)))) }
 func KVWriteSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
-	return Status(call(43, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
+	return Status(call(42, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
 }
 func KVReadSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
-	return Status(call(44, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
+	return Status(call(43, u(compute), u(p(kv)), u(rows), u(p(slots)), u(p(k)), u(p(v))))
 }
 func KVWrite(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *Tensor) Status {
-	return Status(call(45, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
+	return Status(call(44, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
 }
 func KVRead(compute Compute, kv *KVView, sequences *KVSequences, k *Tensor, v *Tensor) Status {
-	return Status(call(46, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
+	return Status(call(45, u(compute), u(p(kv)), u(p(sequences)), u(p(k)), u(p(v))))
 }
 func KVAttend(
 	compute Compute, kv *KVView, sequences *KVSequences, params *AttentionParams, q *Tensor,
 	out *Tensor, outputs *AttentionOutputs,
 ) Status {
-	return Status(call(47, u(compute), u(p(kv)), u(p(sequences)), u(p(params)), u(p(q)),
+	return Status(call(46, u(compute), u(p(kv)), u(p(sequences)), u(p(params)), u(p(q)),
 		u(p(out)), u(p(outputs))))
 }
 func AttentionMerge(
 	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
-	return Status(call(48, u(compute), u(count), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
+	return Status(call(47, u(compute), u(count), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
 		u(p(merged)), u(p(mergedLSE))))
 }
 func BatchBegin(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, out *Batch,
 ) Status {
-	return Status(call(49, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(p(out))))
+	return Status(call(48, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(p(out))))
 }
 func BatchChooseVictims(
 	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
 	victims *Session, victimCount *uint64,
 ) Status {
-	return Status(call(50, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
+	return Status(call(49, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
 		u(p(victims)), u(p(victimCount))))
 }
 func BatchSetFirstRows(batch Batch, count uint64, firstRows *uint32) Status {
-	return Status(call(51, u(batch), u(count), u(p(firstRows))))
+	return Status(call(50, u(batch), u(count), u(p(firstRows))))
 }
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
-	return Status(call(52, u(batch), u(layer), u(p(k)), u(p(v))))
+	return Status(call(51, u(batch), u(layer), u(p(k)), u(p(v))))
 }
 func BatchAttend(
 	batch Batch, layer uint32, params *AttentionParams, q *Tensor, out *Tensor,
 	outputs *AttentionOutputs,
 ) Status {
-	return Status(call(53, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out)), u(p(outputs))))
+	return Status(call(52, u(batch), u(layer), u(p(params)), u(p(q)), u(p(out)), u(p(outputs))))
 }
 func BatchCommit(batch Batch, n uint64, tokens *int32) Status {
-	return Status(call(54, u(batch), u(n), u(p(tokens))))
+	return Status(call(53, u(batch), u(n), u(p(tokens))))
 }
 func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
-	return Status(call(55, u(batch), u(i), u(count), u(p(kept))))
+	return Status(call(54, u(batch), u(i), u(count), u(p(kept))))
 }
-func BatchAbort(batch Batch) Status { return Status(call(56, u(batch))) }
+func BatchAbort(batch Batch) Status { return Status(call(55, u(batch))) }
 func BatchGetSlotMapping(
 	batch Batch, group uint32, capacity uint64, slots *int64, count *uint64,
 ) Status {
-	return Status(call(57, u(batch), u(group), u(capacity), u(p(slots)), u(p(count))))
+	return Status(call(56, u(batch), u(group), u(capacity), u(p(slots)), u(p(count))))
 }
 func BatchGetBlockCopies(
 	batch Batch, group uint32, capacity uint64, from *uint32, to *uint32, count *uint64,
 ) Status {
-	return Status(call(58, u(batch), u(group), u(capacity), u(p(from)), u(p(to)), u(p(count))))
+	return Status(call(57, u(batch), u(group), u(capacity), u(p(from)), u(p(to)), u(p(count))))
 }
 func BatchGetStates(
 	batch Batch, layer uint32, before unsafe.Pointer, capacity uint64, after unsafe.Pointer,
 	count *uint64,
 ) Status {
-	return Status(call(59, u(batch), u(layer), u(before), u(capacity), u(after), u(p(count))))
+	return Status(call(58, u(batch), u(layer), u(before), u(capacity), u(after), u(p(count))))
 }
 func BatchGetStateBlocks(
 	batch Batch, group uint32, before *uint32, indptr *uint32, capacity uint64, tokens *uint32,
 	after *uint32, count *uint64,
 ) Status {
-	return Status(call(60, u(batch), u(group), u(p(before)), u(p(indptr)), u(capacity),
+	return Status(call(59, u(batch), u(group), u(p(before)), u(p(indptr)), u(capacity),
 		u(p(tokens)), u(p(after)), u(p(count))))
 }
 func BatchGetKVIndices(
 	batch Batch, group uint32, unit int32, indptr *uint32, capacity uint64, indices *uint32,
 	count *uint64, lastBlockLength *uint32,
 ) Status {
-	return Status(call(61, u(batch), u(group), u(unit), u(p(indptr)), u(capacity),
+	return Status(call(60, u(batch), u(group), u(unit), u(p(indptr)), u(capacity),
 		u(p(indices)), u(p(count)), u(p(lastBlockLength))))
 }
 func SnapshotTake(session Session, out *Snapshot) Status {
-	return Status(call(62, u(session), u(p(out))))
+	return Status(call(61, u(session), u(p(out))))
 }
 func SnapshotFork(snapshot Snapshot, out *Session) Status {
-	return Status(call(63, u(snapshot), u(p(out))))
+	return Status(call(62, u(snapshot), u(p(out))))
 }
-func SnapshotClose(snapshot Snapshot) Status { return Status(call(64, u(snapshot))) }
+func SnapshotClose(snapshot Snapshot) Status { return Status(call(63, u(snapshot))) }
 func SessionAdmit(
 	session Session, n uint64, tokens *int32, totalTokens uint64, matched *uint64,
 ) Status {
-	return Status(call(65, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
+	return Status(call(64, u(session), u(n), u(p(tokens)), u(totalTokens), u(p(matched))))
 }
 func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *PrefixStats) Status {
-	return Status(call(66, u(cache), u(salt), u(saltSize), u(p(out))))
+	return Status(call(65, u(cache), u(salt), u(saltSize), u(p(out))))
 }
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
-	return Status(call(67, u(cache), u(salt), u(saltSize)))
+	return Status(call(66, u(cache), u(salt), u(saltSize)))
 }
 func PrefixProbe(cache Cache, prompt *Text, cached *uint64) Status {
-	return Status(call(68, u(cache), u(p(prompt)), u(p(cached))))
+	return Status(call(67, u(cache), u(p(prompt)), u(p(cached))))
 }
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
-	return Status(call(69, u(cache), u(salt), u(saltSize), u(blocks)))
+	return Status(call(68, u(cache), u(salt), u(saltSize), u(blocks)))
 }
 func PrefixReadEvents(
 	cache Cache, next *uint64, n uint64, events *PrefixEvent, count *uint64, lost *uint64,
 ) Status {
-	return Status(call(70, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
+	return Status(call(69, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
 }
 func PrefixHashBlocks(prompt *Text, blockSize uint32, hashes *uint64) Status {
-	return Status(call(71, u(p(prompt)), u(blockSize), u(p(hashes))))
+	return Status(call(70, u(p(prompt)), u(blockSize), u(p(hashes))))
 }
 func HintText(cache Cache, text *Text, hint *Hint, result *HintResult) Status {
-	return Status(call(72, u(cache), u(p(text)), u(p(hint)), u(p(result))))
+	return Status(call(71, u(cache), u(p(text)), u(p(hint)), u(p(result))))
 }
 func HintSession(session Session, hint *Hint, result *HintResult) Status {
-	return Status(call(73, u(session), u(p(hint)), u(p(result))))
+	return Status(call(72, u(session), u(p(hint)), u(p(result))))
 }
 func FileSave(
 	cache Cache, n uint64, items *FileItem, config *FileConfig, to *Stream, bytes *uint64,
 ) Status {
-	return Status(call(74, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
+	return Status(call(73, u(cache), u(n), u(p(items)), u(p(config)), u(p(to)), u(p(bytes))))
 }
 func FileLoad(
 	cache Cache, config *FileConfig, from *Stream, capacity uint64, sessions *Session,
 	labels *uint64, count *uint64,
 ) Status {
-	return Status(call(75, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
+	return Status(call(74, u(cache), u(p(config)), u(p(from)), u(capacity), u(p(sessions)),
 		u(p(labels)), u(p(count))))
 }
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
-	return Status(call(76, u(p(config)), u(p(from)), u(p(out))))
+	return Status(call(75, u(p(config)), u(p(from)), u(p(out))))
 }
 func StoreWait(
 	cache Cache, prompt *Text, timeoutMs uint32, cached *uint64, pending *uint64,
 ) Status {
-	return Status(call(77, u(cache), u(p(prompt)), u(timeoutMs), u(p(cached)), u(p(pending))))
+	return Status(call(76, u(cache), u(p(prompt)), u(timeoutMs), u(p(cached)), u(p(pending))))
 }
 func StoreCancel(cache Cache, prompt *Text) Status {
-	return Status(call(78, u(cache), u(p(prompt))))
+	return Status(call(77, u(cache), u(p(prompt))))
 }
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
-	return Status(call(79, u(cache), u(timeoutMs), u(p(queued))))
+	return Status(call(78, u(cache), u(timeoutMs), u(p(queued))))
 }
 func StoreGetStats(cache Cache, out *StoreStats) Status {
-	return Status(call(80, u(cache), u(p(out))))
+	return Status(call(79, u(cache), u(p(out))))
 }
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
-	return Status(call(81, u(p(config)), u(p(out))))
+	return Status(call(80, u(p(config)), u(p(out))))
 }
-func StoreClose(store *Store) Status { return Status(call(82, u(p(store)))) }
+func StoreClose(store *Store) Status { return Status(call(81, u(p(store)))) }
+func SessionDropBlocks(session Session, group uint32, count uint64, indices *uint32) Status {
+	return Status(call(82, u(session), u(group), u(count), u(p(indices))))
+}

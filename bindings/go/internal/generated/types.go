@@ -13,7 +13,7 @@ const HeaderVersion = "1.0.0"
 // The group of pkv_cache_compute_plan for all groups.
 const AllGroups = 0xFFFFFFFF
 
-// In a block table: a block that left the window or was dropped. In a list: an unused entry.
+// In a block table: a block that left the window. In a list: an unused entry.
 const NoBlock = 0xFFFFFFFF
 
 // A token whose id the library does not know. Every other id is allowed, also negative ones.
@@ -114,7 +114,7 @@ type LayerGroup struct {
 	DType, ValueDType                     int32
 	Window, Sinks, Latent                 uint32
 	Rotation                              int32
-	KeyRotation, ValueRotation            *float32
+	RotationMatrices                      *RotationMatrices
 	StateBytes                            uint64
 	CheckpointTokens, MaxDraftTokens      uint32
 	BlockBytes, Blocks                    uint64
@@ -206,7 +206,7 @@ type KVView struct {
 	KBlockStride, KRowStride, KHeadStride, VBlockStride, VRowStride, VHeadStride int64
 	Rotation                                                                     int32
 	Latent                                                                       uint32
-	KeyRotation, ValueRotation                                                   *float32
+	RotationMatrices                                                             *RotationMatrices
 }
 
 type KVSequences struct {
@@ -229,11 +229,6 @@ type Mask struct {
 	FirstPositions, Positions *int64
 }
 
-type ChosenBlocks struct {
-	StructSize, TopBlocks, FirstBlocks, LastBlocks, TokensPerChoice, ListBlocks uint32
-	Lists                                                                       *uint32
-}
-
 type AttentionParams struct {
 	StructSize                   uint32
 	Scale                        float32
@@ -246,11 +241,9 @@ type AttentionParams struct {
 }
 
 type AttentionOutputs struct {
-	StructSize, MassQueries uint32
-	LSE                     *float32
-	Chosen                  *uint32
-	Masses                  *float32
-	MassBlocks              uint64
+	StructSize, Reserved uint32
+	LSE                  *float32
+	Blocks               *BlockOutputs
 }
 
 type Text struct {
@@ -353,6 +346,23 @@ type DirectoryConfig struct {
 	Durable    int32
 	Path       *byte
 	MaxBytes   uint64
+}
+
+type ChosenBlocks struct {
+	StructSize, TopBlocks, FirstBlocks, LastBlocks, TokensPerChoice, ListBlocks uint32
+	Lists                                                                       *uint32
+}
+
+type BlockOutputs struct {
+	StructSize, MassQueries uint32
+	Chosen                  *uint32
+	Masses                  *float32
+	MassBlocks              uint64
+}
+
+type RotationMatrices struct {
+	StructSize, Reserved uint32
+	Key, Value           *float32
 }
 
 type RedisConfig struct {

@@ -29,7 +29,7 @@ VERSION = "1.0.0"
 ALL_GROUPS = 0xFFFFFFFF
 """The group of pkv_cache_compute_plan for all groups."""
 NO_BLOCK = 0xFFFFFFFF
-"""In a block table: a block that left the window or was dropped. In a list: an unused entry."""
+"""In a block table: a block that left the window. In a list: an unused entry."""
 NO_TOKEN = -1
 """A token whose id the library does not know. Every other id is allowed, also negative ones.
 Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal input.
@@ -235,8 +235,6 @@ class Rotation(enum.IntEnum):
     of dim d is minus if bit d of the fraction of pi is 1: the bits of 0x243F6A88 0x85A308D3 ...,
     highest first. In latent groups, n is that of K, and value_dim must be a multiple of it.
     """
-    MATRIX = 2
-    """Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both."""
 
 
 class HugePages(enum.IntEnum):
@@ -502,7 +500,7 @@ class LayerGroup(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("layers", _u32), ("layer_indices", _p),
         ("query_heads", _u32), ("kv_heads", _u32), ("key_dim", _u32), ("value_dim", _u32),
         ("dtype", _int), ("value_dtype", _int), ("window", _u32), ("sinks", _u32), ("latent", _u32),
-        ("rotation", _int), ("key_rotation", _p), ("value_rotation", _p), ("state_bytes", _u64),
+        ("rotation", _int), ("rotation_matrices", _p), ("state_bytes", _u64),
         ("checkpoint_tokens", _u32), ("max_draft_tokens", _u32), ("block_bytes", _u64),
         ("blocks", _u64)]
 
@@ -562,7 +560,7 @@ class KVView(ctypes.Structure):
         ("blocks", _u64), ("k", _p), ("v", _p), ("k_bytes", _u64), ("v_bytes", _u64),
         ("k_block_stride", _i64), ("k_row_stride", _i64), ("k_head_stride", _i64),
         ("v_block_stride", _i64), ("v_row_stride", _i64), ("v_head_stride", _i64),
-        ("rotation", _int), ("latent", _u32), ("key_rotation", _p), ("value_rotation", _p)]
+        ("rotation", _int), ("latent", _u32), ("rotation_matrices", _p)]
 
 
 class KVSequences(ctypes.Structure):
@@ -576,11 +574,6 @@ class Mask(ctypes.Structure):
         ("batch_stride", _i64), ("columns", _u64), ("first_positions", _p), ("positions", _p)]
 
 
-class ChosenBlocks(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("top_blocks", _u32), ("first_blocks", _u32),
-        ("last_blocks", _u32), ("tokens_per_choice", _u32), ("list_blocks", _u32), ("lists", _p)]
-
-
 class AttentionParams(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("scale", _f32), ("bidirectional", _u32), ("window", _u32),
         ("sinks", _u32), ("softcap", _f32), ("head_windows", _p), ("head_sinks", _p),
@@ -588,8 +581,7 @@ class AttentionParams(ctypes.Structure):
 
 
 class AttentionOutputs(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("mass_queries", _u32), ("lse", _p), ("chosen", _p),
-        ("masses", _p), ("mass_blocks", _u64)]
+    _fields_ = [("struct_size", _u32), ("reserved", _u32), ("lse", _p), ("blocks", _p)]
 
 
 class Text(ctypes.Structure):
@@ -667,6 +659,20 @@ class DirectoryConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("durable", _int), ("path", _p), ("max_bytes", _u64)]
 
 
+class ChosenBlocks(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("top_blocks", _u32), ("first_blocks", _u32),
+        ("last_blocks", _u32), ("tokens_per_choice", _u32), ("list_blocks", _u32), ("lists", _p)]
+
+
+class BlockOutputs(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("mass_queries", _u32), ("chosen", _p), ("masses", _p),
+        ("mass_blocks", _u64)]
+
+
+class RotationMatrices(ctypes.Structure):
+    _fields_ = [("struct_size", _u32), ("reserved", _u32), ("key", _p), ("value", _p)]
+
+
 class RedisConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("ttl_seconds", _u32), ("servers", _text), ("user", _text),
         ("password", _text), ("key_prefix", _text), ("max_pipeline_bytes", _u64),
@@ -726,7 +732,6 @@ class Functions:
         self.session_reserve = call("session_reserve", _p, _u64)
         self.session_trim = call("session_trim", _p, _u64)
         self.session_get_trim_point = call("session_get_trim_point", _p, _u64, _p)
-        self.session_drop_blocks = call("session_drop_blocks", _p, _u32, _size, _p)
         self.session_fork = call("session_fork", _p, _p)
         self.session_suspend = call("session_suspend", _p)
         self.session_resume = call("session_resume", _p, _p, _p)
@@ -783,3 +788,4 @@ class Functions:
         self.store_get_stats = call("store_get_stats", _p, _p)
         self.store_open_directory = call("store_open_directory", _p, _p)
         self.store_close = call("store_close", _p)
+        self.session_drop_blocks = call("session_drop_blocks", _p, _u32, _size, _p)

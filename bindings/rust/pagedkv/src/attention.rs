@@ -114,9 +114,10 @@ impl ByteMask<'_> {
     }
 }
 
-/// Which blocks queries read, instead of all of them: for each KV head those that are chosen, those
-/// with their own tokens, the first ones and the last ones before their own (one each, unless
-/// [`first_blocks`](Self::first_blocks) and [`last_blocks`](Self::last_blocks) say otherwise).
+/// Experimental: which blocks queries read, instead of all of them: for each KV head those that are
+/// chosen, those with their own tokens, the first ones and the last ones before their own (one
+/// each, unless [`first_blocks`](Self::first_blocks) and [`last_blocks`](Self::last_blocks) say
+/// otherwise).
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenBlocks<'a> {
     c: Numbers<sys::pkv_chosen_blocks>,
@@ -172,16 +173,16 @@ impl<'a> ChosenBlocks<'a> {
 pub struct AttentionOutputs<'a> {
     /// `[rows][query_heads]`: the logarithms of the sums of exp(score).
     pub lse: Option<&'a mut [f32]>,
-    /// `[choices][kv_heads][count]`: the blocks that [`ChosenBlocks::top_blocks`] chose, in the
-    /// form of [`ChosenBlocks::lists`], for example for another layer.
+    /// Experimental. `[choices][kv_heads][count]`: the blocks that [`ChosenBlocks::top_blocks`]
+    /// chose, in the form of [`ChosenBlocks::lists`], for example for another layer.
     pub chosen: Option<&'a mut [u32]>,
-    /// `[sequences][query_heads][mass_blocks]`: the attention mass of each block of the block
-    /// tables, the sum of the weights that queries give to its tokens. Entries beyond the blocks of
-    /// a sequence do not change. Not with chosen blocks.
+    /// Experimental. `[sequences][query_heads][mass_blocks]`: the attention mass of each block of
+    /// the block tables, the sum of the weights that queries give to its tokens. Entries beyond the
+    /// blocks of a sequence do not change. Not with chosen blocks.
     pub masses: Option<&'a mut [f32]>,
-    /// Entries of `masses` per query head: those of the longest block table, or more.
+    /// Experimental. Entries of `masses` per query head: those of the longest block table, or more.
     pub mass_blocks: usize,
-    /// Only this many last new tokens of each session count in `masses`; 0: all.
+    /// Experimental. Only this many last new tokens of each session count in `masses`; 0: all.
     pub mass_queries: u32,
 }
 
@@ -191,28 +192,33 @@ impl<'a> AttentionOutputs<'a> {
         Self { lse: Some(lse), ..Self::default() }
     }
 
-    /// Returns the struct of C after checking the lengths of all arrays.
+    /// Returns the structs of C after checking the lengths of all arrays. The second one is for
+    /// `blocks` of the first.
     fn raw(
         self,
         chosen_blocks: Option<&ChosenBlocks<'_>>,
         batch: &BatchRows<'_>,
         rows: usize,
         [heads, kv_heads]: [usize; 2],
-    ) -> Result<sys::pkv_attention_outputs> {
+    ) -> Result<(sys::pkv_attention_outputs, sys::pkv_block_outputs)> {
         let choices = match (chosen_blocks, &self.chosen) {
             (Some(blocks), _) => [blocks.choices(batch), kv_heads, blocks.c.0.top_blocks as usize],
             (None, Some(_)) => return Err(Error::misuse("the parameters have no chosen_blocks")),
             (None, None) => [0; 3],
         };
-        let blocks = [batch.lengths.len(), heads, self.mass_blocks];
-        Ok(sys::pkv_attention_outputs {
-            mass_queries: self.mass_queries,
+        let sizes = [batch.lengths.len(), heads, self.mass_blocks];
+        let outputs = sys::pkv_attention_outputs {
             lse: array_mut("lse [rows][query heads]", self.lse, &[rows, heads])?,
+            ..Default::default()
+        };
+        let blocks = sys::pkv_block_outputs {
+            mass_queries: self.mass_queries,
             chosen: array_mut("chosen [choices][KV heads][blocks]", self.chosen, &choices)?,
-            masses: array_mut("masses [sequences][query heads][blocks]", self.masses, &blocks)?,
+            masses: array_mut("masses [sequences][query heads][blocks]", self.masses, &sizes)?,
             mass_blocks: self.mass_blocks as u64,
             ..Default::default()
-        })
+        };
+        Ok((outputs, blocks))
     }
 }
 
@@ -257,7 +263,7 @@ impl<'a> AttentionParams<'a> {
         sink_logits(logits: &'a [f32]) = Some(logits);
         /// Which positions each query sees.
         mask(mask: Mask<'a>) = Some(mask);
-        /// Which blocks each query reads. Not with ALiBi.
+        /// Experimental. Which blocks each query reads. Not with ALiBi.
         chosen_blocks(blocks: ChosenBlocks<'a>) = Some(blocks);
     }
 
@@ -282,6 +288,9 @@ impl<'a> AttentionParams<'a> {
         let outputs =
             outputs.map(|outputs| outputs.raw(self.chosen_blocks.as_ref(), batch, rows, sizes));
         let outputs = outputs.transpose()?;
+        let outputs = outputs
+            .as_ref()
+            .map(|(outputs, blocks)| sys::pkv_attention_outputs { blocks, ..*outputs });
         let params = sys::pkv_attention_params {
             head_windows: array("head_windows [KV heads]", self.head_windows, &[kv_heads])?,
             head_sinks: array("head_sinks [KV heads]", self.head_sinks, &[kv_heads])?,

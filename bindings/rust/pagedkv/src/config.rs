@@ -85,16 +85,30 @@ impl LayerGroup {
         c max_draft_tokens(tokens: u32) = tokens;
         /// How rows of K and V are rotated before they are stored.
         c rotation(rotation: Rotation) = rotation;
-        /// With `Rotation::MATRIX`: the orthogonal matrix of K, `[key_dim][key_dim]`. Without, K is
-        /// not rotated.
+        /// Experimental. An orthogonal matrix for K, `[key_dim][key_dim]`, instead of
+        /// [`rotation`](Self::rotation).
         key_rotation(matrix: impl Into<Vec<f32>>) = Some(matrix.into());
-        /// With `Rotation::MATRIX`: the orthogonal matrix of V, `[value_dim][value_dim]`. Without,
-        /// V is not rotated.
+        /// Experimental. An orthogonal matrix for V, `[value_dim][value_dim]`, instead of
+        /// [`rotation`](Self::rotation).
         value_rotation(matrix: impl Into<Vec<f32>>) = Some(matrix.into());
     }
 
+    /// The matrices for C, if there are any.
+    fn matrices(&self) -> Result<Option<sys::pkv_rotation_matrices>> {
+        let matrices = sys::pkv_rotation_matrices {
+            key: matrix(&self.key_rotation, self.c.0.key_dim, "key_rotation")?,
+            value: matrix(&self.value_rotation, self.values_dim(), "value_rotation")?,
+            ..Default::default()
+        };
+        let any = self.key_rotation.is_some() || self.value_rotation.is_some();
+        Ok(any.then_some(matrices))
+    }
+
     /// The struct of C, which points to the indices and the matrices.
-    pub(crate) fn raw(&self) -> Result<sys::pkv_layer_group> {
+    pub(crate) fn raw(
+        &self,
+        matrices: &Option<sys::pkv_rotation_matrices>,
+    ) -> Result<sys::pkv_layer_group> {
         let numbers = self.c.0;
         let given = self.indices.as_ref().map(Vec::len);
         if let Some(given) = given.filter(|&given| given != numbers.layers as usize) {
@@ -105,8 +119,7 @@ impl LayerGroup {
         }
         Ok(sys::pkv_layer_group {
             layer_indices: self.indices.as_ref().map_or(std::ptr::null(), |list| list.as_ptr()),
-            key_rotation: matrix(&self.key_rotation, numbers.key_dim, "key_rotation")?,
-            value_rotation: matrix(&self.value_rotation, self.values_dim(), "value_rotation")?,
+            rotation_matrices: address(matrices),
             ..numbers
         })
     }
@@ -333,7 +346,9 @@ impl CacheConfig {
         use_it: impl FnOnce(&sys::pkv_cache_config) -> Result<T>,
     ) -> Result<T> {
         ensure_library()?;
-        let groups = self.groups.iter().map(LayerGroup::raw).collect::<Result<Vec<_>>>()?;
+        let matrices = self.groups.iter().map(LayerGroup::matrices).collect::<Result<Vec<_>>>()?;
+        let groups = self.groups.iter().zip(&matrices).map(|(group, matrices)| group.raw(matrices));
+        let groups = groups.collect::<Result<Vec<_>>>()?;
         let prefix = self.prefix.as_ref().map(|prefix| prefix.c.0);
         let directory = self.memory_directory.as_deref();
         let directory = directory.map(|path| path_of_c(path, "memory_directory")).transpose()?;

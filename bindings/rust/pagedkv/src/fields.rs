@@ -44,7 +44,7 @@ fn group() -> LayerGroup {
         .value_dim(6)
         .dtype(Dtype::INT8)
         .value_dtype(Dtype::INT4);
-    let group = group.window(7).sinks(8).blocks(9).latent().rotation(Rotation::MATRIX);
+    let group = group.window(7).sinks(8).blocks(9).latent().rotation(Rotation::HADAMARD);
     group.key_rotation([10.0; 25]).value_rotation([11.0; 36])
 }
 
@@ -54,7 +54,7 @@ fn group_of_states() -> LayerGroup {
 
 #[test]
 fn of_a_group_elsewhere() {
-    let raw = LayerGroup::elsewhere(2, 3).window(4).raw().unwrap();
+    let raw = LayerGroup::elsewhere(2, 3).window(4).raw(&None).unwrap();
     assert_eq!((raw.layers, raw.block_bytes, raw.window, raw.kv_heads), (2, 3, 4, 0));
 }
 
@@ -62,13 +62,15 @@ fn check_group(raw: &sys::pkv_layer_group) {
     check(
         raw,
         "layers: 2, layer_indices: 0x_, query_heads: 3, kv_heads: 4, key_dim: 5, value_dim: 6, \
-         dtype: INT8, value_dtype: INT4, window: 7, sinks: 8, latent: 1, rotation: MATRIX, \
-         key_rotation: 0x_, value_rotation: 0x_, state_bytes: 0, checkpoint_tokens: 0, \
-         max_draft_tokens: 0, block_bytes: 0, blocks: 9",
+         dtype: INT8, value_dtype: INT4, window: 7, sinks: 8, latent: 1, rotation: HADAMARD, \
+         rotation_matrices: 0x_, state_bytes: 0, checkpoint_tokens: 0, max_draft_tokens: 0, \
+         block_bytes: 0, blocks: 9",
     );
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [1, 0]);
-    assert_eq!(unsafe { std::slice::from_raw_parts(raw.key_rotation, 25) }, [10.0; 25]);
-    assert_eq!(unsafe { std::slice::from_raw_parts(raw.value_rotation, 36) }, [11.0; 36]);
+    let matrices = unsafe { &*raw.rotation_matrices };
+    check(matrices, "reserved: 0, key: 0x_, value: 0x_");
+    assert_eq!(unsafe { std::slice::from_raw_parts(matrices.key, 25) }, [10.0; 25]);
+    assert_eq!(unsafe { std::slice::from_raw_parts(matrices.value, 36) }, [11.0; 36]);
 }
 
 fn check_group_of_states(raw: &sys::pkv_layer_group) {
@@ -261,8 +263,11 @@ fn of_attention_outputs() {
     };
     look_at(&choosing, Some(outputs), |_, raw| {
         let raw = raw.unwrap();
-        check(raw, "mass_queries: 8, lse: 0x_, chosen: 0x_, masses: 0x_, mass_blocks: 9");
-        let found = (raw.lse as *const f32, raw.chosen as *const u32, raw.masses as *const f32);
+        check(raw, "reserved: 0, lse: 0x_, blocks: 0x_");
+        let blocks = unsafe { &*raw.blocks };
+        check(blocks, "mass_queries: 8, chosen: 0x_, masses: 0x_, mass_blocks: 9");
+        let found =
+            (raw.lse as *const f32, blocks.chosen as *const u32, blocks.masses as *const f32);
         assert_eq!(found, addresses);
     })
     .unwrap();

@@ -161,8 +161,8 @@ impl Session {
         Ok(length)
     }
 
-    /// Frees blocks in the middle, by their indices in the block table of a group, in ascending
-    /// order. Later tokens do not see the tokens of these blocks.
+    /// Experimental. Frees blocks in the middle, by their indices in the block table of a group, in
+    /// ascending order. Later tokens do not see the tokens of these blocks.
     pub fn drop_blocks(&mut self, group: u32, indices: &[u32]) -> Result<()> {
         call(|| unsafe {
             sys::pkv_session_drop_blocks(self.handle, group, indices.len(), indices.as_ptr())

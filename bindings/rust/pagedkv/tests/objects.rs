@@ -358,13 +358,13 @@ fn rotations_are_seen_by_nobody() {
         out
     };
     let expected = attend(group());
-    let matrices = group().rotation(Rotation::MATRIX).key_rotation(turns(32));
+    let matrices = group().key_rotation(turns(32));
     for rotated in [group().rotation(Rotation::HADAMARD), matrices.value_rotation(turns(16))] {
         for (one, other) in expected.iter().zip(attend(rotated)) {
             assert!((one - other).abs() < 1e-5);
         }
     }
-    let short = CacheConfig::new(group().rotation(Rotation::MATRIX).key_rotation(turns(16)));
+    let short = CacheConfig::new(group().key_rotation(turns(16)));
     assert!(short.blocks(8).plan().is_err());
 
     let sizes = [1, 16, 1, 16];

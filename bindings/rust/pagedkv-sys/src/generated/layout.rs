@@ -20,10 +20,10 @@ layout! {
         evictable_blocks 56, tokens 64, filled_slots 72, used_slots 80, memory_bytes 88,
         copied_blocks 96, commits 104, aborts 112, committed_tokens 120, suspensions 128,
         page_bytes 136, pages 144, free_pages 152, moving_blocks 160, failed_copies 168;
-    pkv_layer_group 104 8: struct_size 0, layers 4, layer_indices 8, query_heads 16, kv_heads 20,
+    pkv_layer_group 96 8: struct_size 0, layers 4, layer_indices 8, query_heads 16, kv_heads 20,
         key_dim 24, value_dim 28, dtype 32, value_dtype 36, window 40, sinks 44, latent 48,
-        rotation 52, key_rotation 56, value_rotation 64, state_bytes 72, checkpoint_tokens 80,
-        max_draft_tokens 84, block_bytes 88, blocks 96;
+        rotation 52, rotation_matrices 56, state_bytes 64, checkpoint_tokens 72,
+        max_draft_tokens 76, block_bytes 80, blocks 88;
     pkv_prefix_config 40 8: struct_size 0, eviction 4, max_pinned_blocks 8, max_blocks_per_salt 16,
         max_events 24, reserved 28, active_parameters 32;
     pkv_cache_config 136 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
@@ -41,21 +41,18 @@ layout! {
         blocks 32, exclusive_blocks 40;
     pkv_compute_config 32 8: struct_size 0, threads 4, isa 8, reserved 12, allocator 16, runner 24;
     pkv_compute_info 16 4: struct_size 0, threads 4, isa 8, reserved 12;
-    pkv_kv_view 144 8: struct_size 0, layout 4, block_size 8, kv_heads 12, key_dim 16, value_dim 20,
+    pkv_kv_view 136 8: struct_size 0, layout 4, block_size 8, kv_heads 12, key_dim 16, value_dim 20,
         dtype 24, value_dtype 28, blocks 32, k 40, v 48, k_bytes 56, v_bytes 64, k_block_stride 72,
         k_row_stride 80, k_head_stride 88, v_block_stride 96, v_row_stride 104, v_head_stride 112,
-        rotation 120, latent 124, key_rotation 128, value_rotation 136;
+        rotation 120, latent 124, rotation_matrices 128;
     pkv_kv_sequences 64 8: struct_size 0, query_heads 4, count 8, query_lengths 16, kv_lengths 24,
         block_tables 32, block_table_stride 40, first_rows 48, query_positions 56;
     pkv_mask 56 8: struct_size 0, kind 4, data 8, row_stride 16, batch_stride 24, columns 32,
         first_positions 40, positions 48;
-    pkv_chosen_blocks 32 8: struct_size 0, top_blocks 4, first_blocks 8, last_blocks 12,
-        tokens_per_choice 16, list_blocks 20, lists 24;
     pkv_attention_params 72 8: struct_size 0, scale 4, bidirectional 8, window 12, sinks 16,
         softcap 20, head_windows 24, head_sinks 32, alibi_slopes 40, sink_logits 48, mask 56,
         chosen_blocks 64;
-    pkv_attention_outputs 40 8: struct_size 0, mass_queries 4, lse 8, chosen 16, masses 24,
-        mass_blocks 32;
+    pkv_attention_outputs 24 8: struct_size 0, reserved 4, lse 8, blocks 16;
     pkv_text 32 8: salt 0, salt_size 8, tokens 16, n 24;
     pkv_prefix_stats 104 8: struct_size 0, reserved 4, matches 8, asked_tokens 16,
         matched_tokens 24, matched_blocks 32, published_blocks 40, evicted_blocks 48,
@@ -82,6 +79,10 @@ layout! {
         written_items 24, written_bytes 32, known_items 40, asked_items 48, read_items 56,
         read_bytes 64, corrupt_items 72, failures 80;
     pkv_directory_config 24 8: struct_size 0, durable 4, path 8, max_bytes 16;
+    pkv_chosen_blocks 32 8: struct_size 0, top_blocks 4, first_blocks 8, last_blocks 12,
+        tokens_per_choice 16, list_blocks 20, lists 24;
+    pkv_block_outputs 32 8: struct_size 0, mass_queries 4, chosen 8, masses 16, mass_blocks 24;
+    pkv_rotation_matrices 24 8: struct_size 0, reserved 4, key 8, value 16;
 }
 #[cfg(feature = "redis")]
 layout! {

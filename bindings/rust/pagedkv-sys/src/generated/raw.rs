@@ -13,7 +13,7 @@ pub const PKV_VERSION_MINOR: c_int = 0;
 pub const PKV_VERSION_PATCH: c_int = 0;
 /// The group of pkv_cache_compute_plan for all groups.
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
-/// In a block table: a block that left the window or was dropped. In a list: an unused entry.
+/// In a block table: a block that left the window. In a list: an unused entry.
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
 /// A token whose id the library does not know. Every other id is allowed, also negative ones.
 /// Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
@@ -230,8 +230,6 @@ c_enum! {
         /// of 0x243F6A88 0x85A308D3 ..., highest first. In latent groups, n is that of K, and
         /// value_dim must be a multiple of it.
         HADAMARD = 1,
-        /// Rows are multiplied by the caller's orthogonal matrix, for K, for V or for both.
-        MATRIX = 2,
     }
 }
 
@@ -585,9 +583,9 @@ c_struct! {
     pkv_layer_group {
         struct_size: u32, layers: u32, layer_indices: *const u32, query_heads: u32, kv_heads: u32,
         key_dim: u32, value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, window: u32,
-        sinks: u32, latent: u32, rotation: pkv_rotation, key_rotation: *const f32,
-        value_rotation: *const f32, state_bytes: u64, checkpoint_tokens: u32, max_draft_tokens: u32,
-        block_bytes: u64, blocks: u64,
+        sinks: u32, latent: u32, rotation: pkv_rotation,
+        rotation_matrices: *const pkv_rotation_matrices, state_bytes: u64, checkpoint_tokens: u32,
+        max_draft_tokens: u32, block_bytes: u64, blocks: u64,
     }
 }
 
@@ -719,7 +717,7 @@ c_struct! {
         value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, blocks: u64, k: *mut c_void,
         v: *mut c_void, k_bytes: u64, v_bytes: u64, k_block_stride: i64, k_row_stride: i64,
         k_head_stride: i64, v_block_stride: i64, v_row_stride: i64, v_head_stride: i64,
-        rotation: pkv_rotation, latent: u32, key_rotation: *const f32, value_rotation: *const f32,
+        rotation: pkv_rotation, latent: u32, rotation_matrices: *const pkv_rotation_matrices,
     }
 }
 
@@ -739,13 +737,6 @@ c_struct! {
 }
 
 c_struct! {
-    pkv_chosen_blocks {
-        struct_size: u32, top_blocks: u32, first_blocks: u32, last_blocks: u32,
-        tokens_per_choice: u32, list_blocks: u32, lists: *const u32,
-    }
-}
-
-c_struct! {
     pkv_attention_params {
         struct_size: u32, scale: f32, bidirectional: u32, window: u32, sinks: u32, softcap: f32,
         head_windows: *const u32, head_sinks: *const u32, alibi_slopes: *const f32,
@@ -755,8 +746,7 @@ c_struct! {
 
 c_struct! {
     pkv_attention_outputs {
-        struct_size: u32, mass_queries: u32, lse: *mut f32, chosen: *mut u32, masses: *mut f32,
-        mass_blocks: u64,
+        struct_size: u32, reserved: u32, lse: *mut f32, blocks: *const pkv_block_outputs,
     }
 }
 
@@ -968,6 +958,25 @@ c_struct! {
     }
 }
 
+c_struct! {
+    pkv_chosen_blocks {
+        struct_size: u32, top_blocks: u32, first_blocks: u32, last_blocks: u32,
+        tokens_per_choice: u32, list_blocks: u32, lists: *const u32,
+    }
+}
+
+c_struct! {
+    pkv_block_outputs {
+        struct_size: u32, mass_queries: u32, chosen: *mut u32, masses: *mut f32, mass_blocks: u64,
+    }
+}
+
+c_struct! {
+    pkv_rotation_matrices {
+        struct_size: u32, reserved: u32, key: *const f32, value: *const f32,
+    }
+}
+
 #[cfg(feature = "redis")]
 c_struct! {
     pkv_redis_config {
@@ -1020,8 +1029,6 @@ macro_rules! for_each_function {
             fn pkv_session_trim(session: pkv_session, length: u64) -> pkv_status;
             fn pkv_session_get_trim_point(session: pkv_session, limit: u64, length: *mut u64) ->
                 pkv_status;
-            fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, indices:
-                *const u32) -> pkv_status;
             fn pkv_session_fork(session: pkv_session, out: *mut pkv_session) -> pkv_status;
             fn pkv_session_suspend(session: pkv_session) -> pkv_status;
             fn pkv_session_resume(session: pkv_session, length: *mut u64, total: *mut u64) ->
@@ -1120,6 +1127,8 @@ macro_rules! for_each_function {
             fn pkv_store_open_directory(config: *const pkv_directory_config, out: *mut pkv_store) ->
                 pkv_status;
             fn pkv_store_close(store: *mut pkv_store) -> pkv_status;
+            fn pkv_session_drop_blocks(session: pkv_session, group: u32, count: usize, indices:
+                *const u32) -> pkv_status;
         }
     };
 }
