@@ -1,5 +1,5 @@
 // The whole life of a cache from C++, in one step of made-up keys, values and queries: the same as
-// bindings/c/examples/minimal.c, and a call that fails.
+// bindings/c/examples/minimal.c, and its block table, a fork, and calls that fail.
 #include <cstdio>
 #include <pagedkv/pagedkv.hpp>
 

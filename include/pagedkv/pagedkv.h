@@ -1,44 +1,92 @@
 /* pagedkv: the KV cache and the attention of an inference engine, as one C library.
  *
- * WORDS
+ * The interface is a ladder. Each rung is enough for some programs, and needs no word of the rungs
+ * after it. The rules for all functions follow.
  *
- * A session is one sequence of tokens with its K and V. Layers of the same shape and window form a
- * layer group; a plain model has one. A block holds K and V of block_size consecutive tokens (16 by
- * default) in all layers of a group, and a session's block table lists its blocks. A slot is the
- * place of one token: block id * block_size + offset. A step is one forward pass; each new token of
- * a step is one row of the step's tensors. guide/glossary.md has more words, and what vLLM, SGLang
- * and llama.cpp call them. (The guide is installed in share/doc/pagedkv.)
+ * 1. FIRST STEP
  *
- * GUIDED TOUR
+ * A cache holds the keys (K) and values (V) of a model, whose layers of the same shape form a layer
+ * group; a plain model has one group. A session is one sequence of tokens. A batch is one step, the
+ * forward pass of the model over sessions: begin it; in each layer, write K and V of the new tokens
+ * and attend with their queries; then commit it, or abort it to undo it. Each new token is one row
+ * of these tensors. These functions are enough for an engine (version.h, common.h, cache.h,
+ * session.h, batch.h):
  *
- * 1. Simple use. Describe the model in a pkv_cache_config, ask pkv_cache_compute_plan how much
- *    memory it takes, and create the cache with pkv_cache_create. Open a pkv_session per sequence.
- *    Each step is a pkv_batch: begin it, write K and V and attend in each layer, then commit. Close
- *    the session when its sequence is complete. (cache.h, session.h, batch.h)
+ *   pkv_cache_create, pkv_cache_destroy, pkv_session_open, pkv_session_close,
+ *   pkv_batch_begin, pkv_batch_write, pkv_batch_attend, pkv_batch_commit, pkv_batch_abort,
+ *   pkv_status_name, pkv_last_error, pkv_version
  *
- * 2. Sharing. pkv_session_fork makes a second session that continues the same sequence.
- *    pkv_snapshot_take freezes a sequence, and pkv_snapshot_fork makes new sessions from it. They
- *    share blocks until one of them writes. pkv_session_trim removes the last tokens, and
- *    pkv_batch_accept keeps only the accepted ones of a step's speculative tokens. (session.h,
- *    snapshot.h, batch.h)
+ * Here all keys are alike, so attention gives the mean of the values so far:
  *
- * 3. Prefix reuse. A cache with a pkv_prefix_config keeps the full blocks of sessions, even after
- *    they end, and pkv_session_admit gives them to sessions that begin with the same tokens.
- *    Hints say which to keep, to evict first, to fetch or to drop. (prefix.h, hint.h)
+ *   #include <pagedkv/pagedkv.h>
+ *   #include <stdio.h>
+ *   #include <stdlib.h>
  *
- * 4. Sessions that survive. pkv_file_save writes sessions and the prefix index to a file, a buffer
- *    or a stream of yours; pkv_file_load opens them again in another process. A store keeps blocks
- *    on disk or on another machine. (file.h, store.h)
+ *   static void check(pkv_status status) {
+ *     if (status == PKV_OK) return;
+ *     fprintf(stderr, "%s: %s\n", pkv_status_name(status), pkv_last_error());
+ *     exit(EXIT_FAILURE);
+ *   }
  *
- * 5. An engine with its own kernels. A cache with storage NONE, or just a pkv_pool, manages only
- *    block ids. Block tables, slot mappings and KV indices say where each token is. With storage
- *    PAGED, pkv_cache_get_kv_view returns typed addresses. (pool.h, batch.h, kv.h)
+ *   int main(void) {
+ *     static float k[20][2][32], v[20][2][32], q[20][4][32], out[20][4][32];
+ *     for (int t = 0; t < 20; t++) v[t][0][0] = (float)t;
+ *     pkv_tensor keys = {.data = k, .dtype = PKV_F32}, values = {.data = v, .dtype = PKV_F32};
+ *     pkv_tensor queries = {.data = q, .dtype = PKV_F32};
+ *     pkv_tensor result = {.data = out, .dtype = PKV_F32};
+ *     pkv_layer_group model = {.struct_size = sizeof model};
+ *     model.layers = 2, model.query_heads = 4, model.kv_heads = 2, model.key_dim = 32;
+ *     pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 64};
+ *     pkv_cache cache;
+ *     check(pkv_cache_create(&config, &cache));
+ *     pkv_session session;
+ *     check(pkv_session_open(cache, NULL, &session));
+ *     pkv_batch batch;
+ *     const uint32_t new_tokens = 20;
+ *     check(pkv_batch_begin(cache, 1, &session, &new_tokens, &batch));
+ *     for (uint32_t layer = 0; layer < 2; layer++) {
+ *       check(pkv_batch_write(batch, layer, &keys, &values));
+ *       check(pkv_batch_attend(batch, layer, NULL, &queries, &result, NULL));
+ *     }
+ *     check(pkv_batch_commit(batch, 0, NULL));
+ *     printf("token 19 attends to 20 tokens: %.2f (expected 9.50)\n", out[19][0][0]);
+ *     check(pkv_session_close(session));
+ *     check(pkv_cache_destroy(cache));
+ *   }
  *
- * 6. An engine with its own memory. pkv_kv_write stores rows in blocks that the engine describes,
- *    and pkv_kv_attend attends over them, on the threads of a pkv_compute. (kv.h, attention.h,
- *    compute.h)
+ * 2. SHARING AND PREFIXES
  *
- * A store in Redis is a library of its own, whose header is not included here. (redis.h)
+ * A session keeps its tokens in blocks of 16, and shares them until somebody writes to them:
+ * pkv_session_fork continues a sequence twice, pkv_snapshot_take freezes it for later forks.
+ * pkv_session_trim and pkv_batch_accept remove tokens that were not accepted. With a
+ * pkv_prefix_config, pkv_session_admit gives a session the blocks of ended ones that began with the
+ * same tokens, and hints say which to keep. When blocks run out, pkv_batch_choose_victims says
+ * which sessions to suspend and resume later. (session.h, snapshot.h, batch.h, prefix.h, hint.h)
+ *
+ * 3. FILES AND STORES
+ *
+ * pkv_file_save writes sessions and the prefix index to a file, a buffer or a stream, and
+ * pkv_file_load opens them again in another process. A store keeps blocks on disk or on another
+ * machine: pkv_store_open_directory, functions of your own, or pkv_redis_open of a library of its
+ * own, whose header is not included here. (file.h, store.h, redis.h)
+ *
+ * 4. OWN MEMORY AND KERNELS
+ *
+ * pkv_cache_compute_plan says how much memory a config takes. With storage NONE, or just a
+ * pkv_pool, the library has only block ids, and your kernels ask where tokens are:
+ * pkv_batch_get_slot_mapping, pkv_batch_get_kv_indices, pkv_session_get_block_table. With storage
+ * PAGED, pkv_cache_get_kv_view gives them addresses. Without a cache, pkv_kv_write and
+ * pkv_kv_attend work on memory that you describe, on the threads of a pkv_compute. (pool.h, kv.h,
+ * attention.h, compute.h)
+ *
+ * 5. EXPERIMENTAL
+ *
+ * Attention over chosen blocks, the attention mass of blocks, dropped blocks, rotations by your
+ * matrices: any minor version may change them, and no other part of the interface. Their header is
+ * not included here. (experimental.h)
+ *
+ * guide/glossary.md has more words, and what vLLM, SGLang and llama.cpp call them. The guide is
+ * installed in share/doc/pagedkv.
  *
  * THREADS
  *
@@ -85,7 +133,7 @@
 #ifndef PAGEDKV_H
 #define PAGEDKV_H
 
-/* In the order of the tour. */
+/* In the order of the ladder. */
 /* clang-format off */
 #include <pagedkv/version.h>
 #include <pagedkv/common.h>

@@ -173,7 +173,7 @@ class Site:
             {"Guide": ["include/README.md", *(self.entry(f"include/{name}") for name in chapters)]},
             {
                 "Reference": [
-                    {"The guided tour": "reference/pagedkv.md"},
+                    {"The ladder": "reference/pagedkv.md"},
                     *({name: self.reference.places[name]} for name in self.reference.order()),
                     {"All names": "reference/names.md"},
                 ]

@@ -73,15 +73,19 @@ class Reference:
         """A paragraph, a list or code: what is indented is code, but for lines of a list."""
         if words.startswith("  "):
             return code_block(words)
-        if heading := re.fullmatch(r"[A-Z]{3,}(?: [A-Z]+)*", words):
-            return f"## {heading[0].capitalize()}"
+        if heading := re.fullmatch(r"(\d\. )?([A-Z]{3,}(?: [A-Z]+)*)", words):
+            return f"## {heading[1] or ''}{heading[2].capitalize()}"
         if POINT.match(words):
             return self.prose(words, page)
         first, code = re.fullmatch(r"(.*?)((?:\n  .*)*)", words, re.S).groups()
         return self.prose(first, page) + (f"\n\n{code_block(code[1:])}" if code else "")
 
     def text(self, words, page):
-        return "\n\n".join(self.paragraph(part, page) for part in re.split(r"\n\s*\n", words))
+        parts = re.split(r"\n\s*\n", words)
+        for i in range(len(parts) - 1, 0, -1):  # an empty line inside code splits nothing
+            if parts[i].startswith("  ") and parts[i - 1].startswith("  "):
+                parts[i - 1 : i + 1] = [f"{parts[i - 1]}\n\n{parts[i]}"]
+        return "\n\n".join(self.paragraph(part, page) for part in parts)
 
     def statuses(self, words, page):
         """Statuses are named without their prefix; in parentheses NONE or NULL is no status."""
@@ -143,8 +147,8 @@ class Reference:
 
     def names(self, page):
         """The page with all names."""
-        tour = f"[guided tour]({relative(self.places['pagedkv.h'], page)})"
-        lines = ["# All names", "", f"What the headers declare. The {tour} has the rules.", ""]
+        top = f"[pagedkv.h]({relative(self.places['pagedkv.h'], page)})"
+        lines = ["# All names", "", f"What the headers declare. {top} has the rules.", ""]
         for kind, title in KINDS.items():
             found = sorted(
                 (part.name, header)
@@ -160,7 +164,7 @@ class Reference:
         return "\n".join(lines)
 
     def order(self):
-        """The headers in the order in which the tour names them."""
-        tour = self.public["pagedkv.h"][0]
+        """The headers in the order in which the ladder names them."""
+        ladder = self.public["pagedkv.h"][0]
         rest = [name for name in self.public if name != "pagedkv.h"]
-        return sorted(rest, key=lambda name: tour.find(name) if name in tour else len(tour))
+        return sorted(rest, key=lambda name: ladder.find(name) if name in ladder else len(ladder))

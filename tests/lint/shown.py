@@ -4,7 +4,8 @@
 
 is that file (the path is relative to the document), or the lines between its comments [region] and
 [region end], moved to the left. C and CMake code of more than three lines must have such a line.
-The output of programs is checked elsewhere (tests/guide).
+The output of programs is checked elsewhere (tests/guide). The first rung of pagedkv.h has a whole
+program as well, and uses only the functions that it lists.
 
 usage: shown.py TREE, or shown.py TREE --renew to copy the code from the files into the documents"""
 
@@ -23,6 +24,10 @@ BLOCK = re.compile(
 WHAT = re.compile(r"(?P<path>\S+)(?: \[(?P<region>\w+)\])?")
 CODE = {"c", "c++", "cpp", "cmake"}
 SHORT = 3
+LADDER, FIRST = "include/pagedkv/pagedkv.h", "bindings/c/examples/minimal.c"
+RUNG = re.compile(r"^ \* 1\. FIRST STEP\n(.*?)^ \* 2\. ", re.M | re.S)
+LIST = re.compile(r"^ \*   pkv_\w+(?:, pkv_\w+)*,?$", re.M)
+FUNCTIONS = 12
 
 
 def documents(root):
@@ -56,8 +61,21 @@ def without_marks(text):
     return re.sub(r"^ *(?:/\* |// )\[\w+(?: end)?\](?: \*/)?\n", "", text, flags=re.M)
 
 
+def check_ladder(root):
+    rung = RUNG.search((root / LADDER).read_text())[1]
+    program = without_marks(shown(root / FIRST, "minimal.c [program]"))
+    lines = [f" *   {line}".rstrip() for line in program.splitlines()]
+    if "\n".join(lines) not in rung:
+        yield f"{LADDER}: the first rung does not show the program of {FIRST}"
+    listed = re.findall(r"pkv_\w+", "".join(LIST.findall(rung)))
+    if len(set(listed)) != FUNCTIONS:
+        yield f"{LADDER}: the first rung lists {len(set(listed))} functions, not {FUNCTIONS}"
+    for name in set(re.findall(r"\b(pkv_\w+)\(", program)) - set(listed):
+        yield f"{LADDER}: the first rung uses {name}, and does not list it"
+
+
 def check(root):
-    found = []
+    found = list(check_ladder(root))
     for document in documents(root):
         name, text = document.relative_to(root), document.read_text()
         for block in BLOCK.finditer(text):
