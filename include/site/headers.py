@@ -104,7 +104,7 @@ def read(text):
     found, comment = [], ""
     for match in TOKEN.finditer(text, top.end()):
         if match["section"]:
-            words = plain("/*" + match["words"] + "*/")
+            words = plain(f"/* {match['words']} */")
             found.append(Declaration("section", match["title"], "", words))
         elif match["doc"]:
             comment = match["doc"]
