@@ -3,7 +3,7 @@
 // The unit is a template parameter, so that a test can run all of this on CPUs that lack it:
 //
 //   struct Unit {
-//     class Session;                   // as long as one lives, the thread may use the unit
+//     class KeptConfig;                // as long as one lives, the thread may use the unit
 //     static void configure(const RegisterShapes&);
 //     template <int r> static void zero();
 //     template <int r> static void load(const void* from, size_t stride);
