@@ -57,7 +57,7 @@ inline const std::vector<SmallCache>& kinds() {
                    sinks_there = there(sinks), states_there = there(states),
                    checkpoints_there = there(checkpoints);
   constexpr auto paged = PKV_STORAGE_PAGED, none = PKV_STORAGE_NONE;
-  constexpr auto plain = PKV_LAYOUT_PLAIN;
+  constexpr auto packed = PKV_LAYOUT_PACKED, plain = PKV_LAYOUT_PLAIN;
   static const std::vector<SmallCache> all = {
       {"full", {full}, 40},
       {"window", {window}, 24},
@@ -106,6 +106,10 @@ inline const std::vector<SmallCache>& kinds() {
           with_tier(lru(
               {"crowded_there_tier_window", {full_there, window_there}, 27, true, false, none}))),
       with_tier(lru({"crowded_mixed_tier", {full, window_there}, 27, true, false, paged, plain})),
+      {"crowded_watermark", {full, wide_window}, 24, true, false, paged, packed, 2},
+      {"crowded_pages_watermark", {full, wide_window}, 24, true, true, paged, packed, 1},
+      with_tier(
+          {"crowded_pages_tier_watermark", {full, wide_window}, 24, true, true, paged, packed, 2}),
   };
   return all;
 }

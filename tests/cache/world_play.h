@@ -70,6 +70,7 @@ class WorldPlay : WorldIndex {
 
   bool spent() const { return random_.spent(); }
   uint64_t matched() const { return matched_; }
+  uint64_t matched_elsewhere() const { return matched_elsewhere_; }
   uint64_t trimmed() const { return trimmed_; }
   uint64_t refused() const { return refused_; }
   uint64_t fetched() const { return fetched_; }
@@ -111,6 +112,7 @@ class WorldPlay : WorldIndex {
         {"spoil and fetch", 6, &WorldPlay::spoil_and_fetch},
         {"victims", 8, &WorldPlay::ask_for_victims},
         {"room", 1, &WorldPlay::expect_room},
+        {"open with room", 4, &WorldPlay::open_with_room},
     };
     return all;
   }
@@ -297,6 +299,7 @@ class WorldPlay : WorldIndex {
     talk.session = store::open_salted(other.cache, salt, talk.use);
     talk.dropped.resize(kind_.groups.size());
     match(talk, text);
+    matched_elsewhere_ += talk.text.size();
     check(talk, other);
   }
 
@@ -324,6 +327,8 @@ class WorldPlay : WorldIndex {
     talks_ = std::move(loaded);
     while (talks_.size() > max_talks) talks_.pop_back();
   }
+
+  uint64_t matched_elsewhere_ = 0;  // tokens that were found in caches that files were loaded into
 };
 
 }  // namespace world

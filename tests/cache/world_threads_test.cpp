@@ -14,7 +14,7 @@ class CrowdedWorld : public testing::TestWithParam<SmallCache> {
     for (uint64_t t = 1; t <= 4; t++)
       threads.emplace_back([&, t] {
         WorldPlay play(world_, Random(4 * round + t));
-        for (int i = 0; i < 300; i++) play.operate();
+        for (int i = 0; i < 250; i++) play.operate();
         play.finish();
         matched_ += play.matched();
       });
@@ -31,6 +31,10 @@ TEST_P(CrowdedWorld, SessionsOfManyThreadsHoldWhatTheyComputed) {
   for (uint64_t round = 0; round < 20 && matched_ <= enough && !HasFailure(); round++)
     play_from_threads(round);
   EXPECT_GT(matched_, enough);
+  auto figures = made<pkv_prefix_stats>();
+  CHECK(pkv_prefix_get_stats(world_->here->cache, nullptr, PKV_ALL_SALTS, &figures));
+  EXPECT_EQ(matched_, figures.matched_tokens);
+  EXPECT_GT(figures.evicted_blocks, 0u);
   WorldPlay::expect_empty(*world_);
 }
 
