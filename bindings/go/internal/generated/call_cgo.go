@@ -4,6 +4,7 @@ package generated
 
 /*
 #cgo pkg-config: pagedkv
+#include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 
 #include "functions.h"
