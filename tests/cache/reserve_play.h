@@ -6,12 +6,11 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <string>
+#include <map>
+#include <numeric>
 #include <vector>
 
-#include "../support/rows.h"
-#include "small_cache.h"
+#include "world_sessions.h"
 
 namespace reserve {
 
@@ -45,104 +44,64 @@ inline const std::vector<SmallCache> kinds = [] {
   };
 }();
 
-class ReservePlay {
+class ReservePlay : world::WorldSessions {
  public:
   ReservePlay(const SmallCache& kind, uint64_t seed)
-      : kind_(kind), random_(seed), cache_(create(kind)) {}
+      : WorldSessions(std::make_shared<world::Shared>(kind), Random(seed)) {}
 
   // Plays one round: a history, reservations, and the steps that they promise. Throws with the
   // library's sentence if one of these is refused.
   void run() {
-    make_history();
+    for (uint64_t n = random_.between(1, 14); n > 0 || talks_.empty(); n -= n > 0) make_history();
     reserve_some();
     for (int step = 0; step < 30 && !reserved_.empty(); step++) {
-      for (uint64_t n = random_.below(4); n > 0; n--) {
+      for (uint64_t n = random_.below(4); n > 0 && !talks_.empty(); n--) {
         close_or_step_further();
         if (random_.below(2) == 0) take_the_rest();
-        CHECK(pkv_cache_validate(cache_));
+        validate();
       }
       if (random_.below(3) > 0) take_the_rest();
       step_reserved();
-      CHECK(pkv_cache_validate(cache_));
+      validate();
     }
+    for (const Talk& talk : talks_) check(talk);
   }
 
   uint64_t steps() const { return steps_; }
 
  private:
-  struct Live {
-    Session session;
-    uint64_t reserved = 0;  // the reserved length
-  };
-
-  uint32_t some_tokens() {
-    return static_cast<uint32_t>(random_.between(1, random_.below(2) == 0 ? 6 : 70));
-  }
-  size_t pick() { return static_cast<size_t>(random_.below(live_.size())); }
-  // Few texts, so that sessions reuse what others leave in the prefix index.
-  int32_t token_at(uint64_t position) {
-    return static_cast<int32_t>(position / 20 * 4 + (random_.below(12) == 0 ? 1 : 0));
-  }
-
   void make_history() {
-    for (uint64_t n = random_.between(1, 14); n > 0; n--) {
-      const uint64_t kind = live_.empty() ? 0 : random_.below(8);
-      if (kind <= 1)
-        open_one();
-      else if (kind <= 4)
-        step({pick()}, {static_cast<uint32_t>(random_.below(40))});
-      else if (kind == 5)
-        fork_one();
-      else if (kind == 6)
-        trim_one(live_[pick()].session);
-      else
-        live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(pick()));
-    }
-    if (live_.empty()) open_one();
-  }
-
-  void open_one() {
-    live_.push_back({open(cache_)});
-    if (!kind_.prefix) return;
-    std::vector<int32_t> text(random_.below(90));
-    for (size_t i = 0; i < text.size(); i++) text[i] = token_at(i);
-    uint64_t matched = 0;
-    CHECK(pkv_session_admit(live_.back().session, text.size(), text.data(), 0, &matched));
-  }
-
-  void fork_one() {
-    pkv_session child = nullptr;
-    const pkv_status status = pkv_session_fork(live_[pick()].session, &child);
-    if (status == PKV_OK) live_.push_back({Session(child)});
-  }
-
-  void trim_one(pkv_session session) {
-    uint64_t length = 0;
-    CHECK(pkv_session_get_trim_point(session, random_.below(length_of(session) + 1), &length));
-    CHECK(pkv_session_trim(session, length));
+    const uint64_t what = talks_.empty() ? 0 : random_.below(9);
+    if (what <= 1)
+      open_talk();
+    else if (what <= 4)
+      step();
+    else if (what == 5)
+      fork_talk();
+    else if (what == 6)
+      trim();
+    else if (what == 7)
+      draft();
+    else
+      close();
   }
 
   void reserve_some() {
-    std::vector<size_t> all(live_.size());
-    for (size_t i = 0; i < all.size(); i++) all[i] = i;
     for (uint64_t n = random_.between(1, 3); n > 0; n--) {
-      const size_t i = pick();
-      Live& live = live_[i];
-      const uint64_t total = length_of(live.session) + some_tokens();
-      if (pkv_session_reserve(live.session, total) != PKV_OK) continue;
-      live.reserved = std::max(live.reserved, total);
-      if (std::find(reserved_.begin(), reserved_.end(), i) == reserved_.end())
-        reserved_.push_back(i);
+      const Talk& talk = pick();
+      const uint64_t total = talk.text.size() + random_.between(1, random_.below(2) == 0 ? 6 : 70);
+      if (!talk.suspended && pkv_session_reserve(talk.session, total) == PKV_OK)
+        reserved_[talk.session] = std::max(reserved_[talk.session], total);
     }
   }
 
   // Closes a session that reserved nothing, or makes a step of any length, which may be refused.
   void close_or_step_further() {
-    const size_t i = pick();
-    if (live_[i].session == nullptr) return;
-    const bool reserved = std::find(reserved_.begin(), reserved_.end(), i) != reserved_.end();
-    if (!reserved && random_.below(2) == 0) return live_[i].session.close();
-    (void)step({i}, {some_tokens()});
+    Talk& talk = pick();
+    if (!reserved_.contains(talk.session) && random_.below(2) == 0)
+      talks_.erase(talks_.begin() + (&talk - talks_.data()));
+    else if (!talk.suspended)
+      advance({&talk}, {draw_more(talk)});
     forget_used_up();
   }
 
@@ -151,84 +110,63 @@ class ReservePlay {
     if (random_.below(3) == 0) others_.clear();
     for (const uint64_t tokens : {64, 17, 1})
       for (;;) {
-        Session other = open(cache_);
+        Session other = cache_test::open(cache());
         if (pkv_session_reserve(other, tokens) != PKV_OK) break;
         others_.push_back(std::move(other));
       }
   }
 
   void step_reserved() {
-    std::vector<size_t> which;
+    std::vector<Talk*> talks;
+    std::vector<world::NewTokens> news;
+    std::vector<pkv_session> sessions;
     std::vector<uint32_t> counts;
-    for (const size_t i : reserved_) {
-      if (!which.empty() && random_.below(2) == 0) continue;
-      const uint64_t left = live_[i].reserved - length_of(live_[i].session);
-      which.push_back(i);
-      counts.push_back(static_cast<uint32_t>(random_.below(3) == 0 ? random_.below(left + 1)
-                                                                   : std::min<uint64_t>(left, 1)));
+    std::vector<int32_t> ids;
+    for (Talk& talk : talks_) {
+      if (!reserved_.contains(talk.session) || (!talks.empty() && random_.below(2) == 0)) continue;
+      const uint64_t left = reserved_[talk.session] - talk.text.size();
+      const uint64_t count =
+          random_.below(3) == 0 ? random_.below(left + 1) : std::min<uint64_t>(left, 1);
+      talks.push_back(&talk);
+      news.push_back(draw_more(talk, count));
+      sessions.push_back(talk.session);
+      counts.push_back(static_cast<uint32_t>(count));
+      for (const world::Token& token : news.back().tokens) ids.push_back(token.id);
     }
+    if (talks.empty()) return;
     steps_++;
-    const pkv_status status = step(which, counts);
-    if (status != PKV_OK) throw std::runtime_error(std::string("a step: ") + pkv_last_error());
+    Batch batch = cache_test::begin(cache(), sessions, counts);
+    write(batch, news);
+    if (random_.below(6) == 0) return;  // an abort
+    for (size_t i = 0; i < news.size(); i++) accept_some(batch, i, news[i].tokens);
+    const bool told = random_.below(8) > 0;
+    cache_test::commit(batch, told ? ids : std::vector<int32_t>());
+    for (size_t i = 0; i < talks.size(); i++) append(*talks[i], news[i].tokens, told);
     forget_used_up();
   }
 
-  void forget_used_up() {
-    std::erase_if(reserved_,
-                  [&](size_t i) { return length_of(live_[i].session) >= live_[i].reserved; });
-  }
-
-  // Makes a step, which is sometimes aborted or keeps only some of its tokens.
-  pkv_status step(const std::vector<size_t>& which, const std::vector<uint32_t>& counts) {
-    std::vector<pkv_session> sessions;
-    std::vector<int32_t> ids;
-    for (size_t i = 0; i < which.size(); i++) {
-      sessions.push_back(live_[which[i]].session);
-      for (uint32_t n = 0; n < counts[i]; n++) ids.push_back(token_at(length_of(sessions[i]) + n));
-    }
-    pkv_batch begun = nullptr;
-    const pkv_status status =
-        pkv_batch_begin(cache_, sessions.size(), sessions.data(), counts.data(), &begun);
-    if (status != PKV_OK) return status;
-    Batch batch(begun);
-    if (random_.below(6) == 0) return PKV_OK;  // an abort
-    if (kind_.storage != PKV_STORAGE_NONE) write(batch, ids.size());
-    for (size_t i = 0; i < which.size(); i++) accept_some(batch, i, counts[i]);
-    if (random_.below(8) == 0) ids.clear();
-    commit(batch, ids);
-    return PKV_OK;
-  }
-
-  void write(pkv_batch batch, size_t rows) {
-    const std::vector<float> zeros(rows * 16);
-    const pkv_tensor tensor = {const_cast<float*>(zeros.data()), PKV_F32, 0, 0, 0};
-    for (uint32_t g = 0; g < kind_.groups.size() && rows > 0; g++) {
-      if (kind_.groups[g].state_bytes == 0) {
-        CHECK(pkv_batch_write(batch, g, &tensor, &tensor));
-        continue;
-      }
-      const void* before[8];
-      void* after[256];
-      size_t count = 0;
-      CHECK(pkv_batch_get_states(batch, g, before, 256, after, &count));
-    }
-  }
-
   // Keeps the first tokens of a step, if it is a draft for every group with states.
-  void accept_some(pkv_batch batch, size_t index, uint32_t count) {
-    if (count == 0 || random_.below(3) > 0) return;
+  void accept_some(pkv_batch batch, size_t index, world::Text& tokens) {
+    if (tokens.empty() || random_.below(3) > 0) return;
     for (const SmallGroup& group : kind_.groups)
-      if (group.state_bytes != 0 && count > group.max_draft_tokens) return;
-    std::vector<uint32_t> kept(random_.below(count + 1));
-    for (uint32_t i = 0; i < kept.size(); i++) kept[i] = i;
+      if (group.has_states() && tokens.size() > group.max_draft_tokens) return;
+    std::vector<uint32_t> kept(random_.below(tokens.size() + 1));
+    std::iota(kept.begin(), kept.end(), 0u);
     CHECK(pkv_batch_accept(batch, index, kept.size(), kept.data()));
+    tokens.resize(kept.size());
   }
 
-  const SmallCache& kind_;
-  Random random_;
-  Cache cache_;
-  std::vector<Live> live_;
-  std::vector<size_t> reserved_;  // those of live_ that have room to step into
+  // Forgets reservations that are used up, or of sessions that had to go meanwhile.
+  void forget_used_up() {
+    std::erase_if(reserved_, [&](const auto& reserved) {
+      return std::none_of(talks_.begin(), talks_.end(), [&](const Talk& talk) {
+        return talk.session == reserved.first && !talk.suspended &&
+               talk.text.size() < reserved.second;
+      });
+    });
+  }
+
+  std::map<pkv_session, uint64_t> reserved_;  // the reserved lengths
   std::vector<Session> others_;
   uint64_t steps_ = 0;
 };

@@ -188,7 +188,7 @@ TEST(Reserve, EveryStepInsideOfItGetsItsBlocks) {
       ASSERT_NO_THROW(play.run());
       steps += play.steps();
     }
-    EXPECT_GT(steps, rounds * 2) << kind.name;
+    EXPECT_GT(steps, rounds) << kind.name;
   }
 }
 

@@ -126,8 +126,14 @@ inline std::vector<SmallCache> crowded_kinds() {
 // A cache, and the engine that has what the library has not.
 struct Place {
   explicit Place(const SmallCache& kind, const pkv_store_config* store = nullptr)
-      : engine(kind.groups.size(), kind.blocks * (kind.shared ? kind.groups.size() : 1)),
+      : engine(kind.groups.size(), most_blocks(kind)),
         cache(create(kind, store, &engine, clock.hook())) {}
+  // Of groups that share memory, pages may have many small blocks.
+  static uint64_t most_blocks(const SmallCache& kind) {
+    uint64_t most = kind.blocks;
+    for (const SmallGroup& group : kind.groups) most = std::max(most, group.blocks);
+    return kind.shared ? most * 32 : most;
+  }
   EngineMemory engine;
   cache_test::TestClock clock;
   Cache cache;

@@ -166,9 +166,11 @@ class WorldSessions {
   }
 
   NewTokens draw_more(const Talk& talk) {
-    const size_t sizes[] = {1, 1, 1, 2, 5, 16, 17, 40},
-                 n = std::min(sizes[random_.below(std::size(sizes))],
-                              max_tokens - std::min(max_tokens, talk.text.size()));
+    constexpr size_t sizes[] = {1, 1, 1, 2, 5, 16, 17, 40};
+    return draw_more(talk, std::min(sizes[random_.below(std::size(sizes))],
+                                    max_tokens - std::min(max_tokens, talk.text.size())));
+  }
+  NewTokens draw_more(const Talk& talk, size_t n) {
     std::vector<int32_t> wanted = ids_of(talk.text);
     const std::vector<int32_t> more = draw_ids(n);
     wanted.insert(wanted.end(), more.begin(), more.end());
@@ -207,24 +209,27 @@ class WorldSessions {
     return true;
   }
 
-  // Suspends the sessions that the library names. Then the step of the others has room.
+  // Suspends the sessions that the library names. Then the step of the others has room, unless some
+  // of them are no talks.
   pkv_status preempt(std::vector<pkv_session> sessions, std::vector<uint32_t> counts) {
     pkv_session victims[max_talks];
-    size_t count = 0;
+    size_t left = 0;
     const pkv_status status = pkv_batch_choose_victims(cache(), sessions.size(), sessions.data(),
-                                                       counts.data(), max_talks, victims, &count);
+                                                       counts.data(), max_talks, victims, &left);
     if (status != PKV_OK) return status;
+    const auto end = victims + left;
     for (Talk& talk : talks_) {
       const pkv_session session = talk.session;
-      if (std::find(victims, victims + count, session) == victims + count) continue;
+      if (std::find(victims, end, session) == end) continue;
       suspend(talk);
+      left--;
       const auto at = std::find(sessions.begin(), sessions.end(), session) - sessions.begin();
       if (static_cast<size_t>(at) == sessions.size()) continue;
       sessions.erase(sessions.begin() + at);
       counts.erase(counts.begin() + at);
     }
     if (kind_.elsewhere()) settle();  // Blocks that the device copies for the store are in use.
-    cache_test::begin(cache(), sessions, counts);
+    if (left == 0) cache_test::begin(cache(), sessions, counts);
     return PKV_OK;
   }
 
@@ -280,7 +285,8 @@ class WorldSessions {
     uint64_t limit = 6;  // of a step that keeps the states between its tokens
     for (const SmallGroup& group : kind_.groups)
       if (group.has_states()) limit = std::min<uint64_t>(limit, group.max_draft_tokens);
-    if (talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens) return;
+    if (limit == 0 || talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens)
+      return;
     NewTokens tree{talk.session, &talk.text, {}};
     const std::vector<int32_t> ids = draw_ids(random_.between(1, limit));
     for (size_t i = 0; i < ids.size(); i++) {
