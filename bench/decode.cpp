@@ -1,5 +1,9 @@
 // Measures how fast decode attention reads K and V, alone and with a prefix that sessions share.
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
 
 #include "fixture.h"
 #include "peaks.h"
@@ -34,6 +38,66 @@ void decode_quantised(benchmark::State& state, const Geometry& geometry) {
   Step step(geometry, quantised, 1), peer_step(unquantised, peer, 1);
   const auto [ours, theirs] = in_turns(state, [&] { step.attend(); }, [&] { peer_step.attend(); });
   report(state, "tokens/s", "bf16_tokens/s", geometry.sessions, ours, theirs);
+}
+
+// Rows of an engine's own memory, in turns with packed tiles. With scattered blocks, the table of
+// each sequence is a random permutation.
+class PlainMemory {
+ public:
+  PlainMemory(const Geometry& geometry, bool scattered)
+      : q_(geometry.sessions, geometry.query_heads(), geometry.dim),
+        out_(geometry.sessions, geometry.query_heads(), geometry.dim),
+        lengths_(geometry.sessions, geometry.tokens),
+        queries_(geometry.sessions, 1) {
+    const uint32_t blocks = geometry.tokens / geometry.block_size;
+    view_.layout = PKV_LAYOUT_PLAIN, view_.block_size = geometry.block_size;
+    view_.kv_heads = geometry.kv_heads, view_.key_dim = view_.value_dim = geometry.dim;
+    view_.dtype = geometry.dtype, view_.blocks = uint64_t{blocks} * geometry.sessions;
+    uint64_t bytes = 0;
+    check(pkv_kv_view_plan(&view_, &bytes));
+    memory_.reset(
+        static_cast<unsigned char*>(std::aligned_alloc(1 << 21, ((bytes >> 21) + 1) << 21)));
+    view_.k = memory_.get();
+    check(pkv_kv_view_plan(&view_, &bytes));
+    tables_.resize(view_.blocks);
+    std::iota(tables_.begin(), tables_.end(), 0u);
+    if (scattered) std::shuffle(tables_.begin(), tables_.end(), std::mt19937(1));
+    sequences_.query_heads = geometry.query_heads(), sequences_.count = geometry.sessions;
+    sequences_.query_lengths = queries_.data(), sequences_.kv_lengths = lengths_.data();
+    sequences_.block_tables = tables_.data(), sequences_.block_table_stride = blocks;
+    const Rows rows(geometry.tokens, geometry.kv_heads, geometry.dim);
+    std::vector<int64_t> slots(geometry.tokens);
+    for (uint64_t first = 0; first < view_.blocks * geometry.block_size; first += slots.size()) {
+      std::iota(slots.begin(), slots.end(), static_cast<int64_t>(first));
+      check(pkv_kv_write_slots(nullptr, &view_, slots.size(), slots.data(), rows.tensor(),
+                               rows.tensor()));
+    }
+  }
+  void attend() {
+    check(
+        pkv_kv_attend(nullptr, &view_, &sequences_, nullptr, q_.tensor(), out_.tensor(), nullptr));
+  }
+
+ private:
+  struct Free {
+    void operator()(unsigned char* memory) const { std::free(memory); }
+  };
+  pkv_kv_view view_ = made<pkv_kv_view>();
+  pkv_kv_sequences sequences_ = made<pkv_kv_sequences>();
+  Rows q_, out_;
+  std::vector<uint64_t> lengths_;
+  std::vector<uint32_t> queries_, tables_;
+  std::unique_ptr<unsigned char[], Free> memory_;
+};
+
+void decode_plain(benchmark::State& state, const Geometry& geometry, bool scattered) {
+  Geometry packed = geometry;
+  packed.block_size = 16;
+  Filled filled(packed);
+  Step step(packed, filled, 1);
+  PlainMemory plain(geometry, scattered);
+  const auto [ours, theirs] = in_turns(state, [&] { plain.attend(); }, [&] { step.attend(); });
+  report(state, "tokens/s", "packed_tokens/s", geometry.sessions, ours, theirs);
 }
 
 // The sessions are forks of one prompt, in turns with sessions that have prompts of their own.
@@ -81,6 +145,20 @@ void register_decode() {
               add("decode/" + geometry.name(), quantised ? decode_quantised : decode, geometry);
           }
   }
+  for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8})
+    for (const uint32_t group : {1u, 4u, 8u})
+      for (const uint32_t dim : {64u, 128u})
+        for (const uint32_t block : {1u, 16u, 256u})
+          for (const bool scattered : {false, true}) {
+            const int unusual =
+                (group != usual.group) + (dim != usual.dim) + (block != 1) + !scattered;
+            if (short_run() && unusual > 1) continue;
+            const Geometry geometry{
+                .dtype = dtype, .group = group, .dim = dim, .block_size = block};
+            add("decode_plain/" + geometry.name() + "/block" + std::to_string(block) +
+                    (scattered ? "/scattered" : "/in_order"),
+                decode_plain, geometry, scattered);
+          }
   for (const uint32_t group : {1u, 4u}) {
     const Geometry geometry{.group = group, .sessions = 16};
     add("shared_prefix/" + geometry.name(), shared_prefix, geometry);

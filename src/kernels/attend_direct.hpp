@@ -19,8 +19,12 @@ class AttendDirect {
         heads_(task.head_end - task.head_begin),
         tiles_(task.kv, ops, scratch),
         lead_in_order_(ops.lead_in_order),
-        k_scores_(tiles_.k()),
-        v_accumulate_(tiles_.latent() ? ops_of(ops, PKV_F32) : tiles_.v()),
+        k_in_rows_(row_ops_of(ops, task.kv.layout, task.kv.k.dtype)),
+        v_in_rows_(tiles_.latent() ? k_in_rows_ : row_ops_of(ops, task.kv.layout, task.kv.v.dtype)),
+        k_scores_(k_in_rows_ != nullptr ? *k_in_rows_ : tiles_.k()),
+        v_accumulate_(v_in_rows_ != nullptr ? *v_in_rows_
+                      : tiles_.latent()     ? ops_of(ops, PKV_F32)
+                                            : tiles_.v()),
         accumulate_(task.results == PKV_BF16 ? v_accumulate_.accumulate_rounded
                                              : v_accumulate_.accumulate),
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
@@ -29,7 +33,7 @@ class AttendDirect {
         one_step_(k_scores_.max_k_tiles == tiles_per_step &&
                   v_accumulate_.max_v_tiles == tiles_per_step),
         k_lead_(lead(task.kv.k)),
-        v_lead_(tiles_.latent() ? -1 : lead(task.kv.v)),
+        v_lead_(tiles_.latent() || task.kv.layout == PKV_LAYOUT_PLAIN ? -1 : lead(task.kv.v)),
         linear_(k_lead_ >= 0 && v_lead_ >= 0),
         max_count_(linear_ ? 1 : tiles_per_step),
         queries_(scratch.take<unsigned char>(query_bytes_ * (rows_ * heads_ + rows_read_beyond))),
@@ -80,7 +84,8 @@ class AttendDirect {
       find_together();
       next_count_ = 0;
       for (uint64_t tile = at + step; tile < at + 2 * step && tile < end; tile += tile_tokens)
-        if (!in_hole(task_.kv, tile)) tiles_.put_next(next_count_++, tile);
+        if (!in_hole(task_.kv, tile))
+          tiles_.put_next(next_count_++, tile, range_mask(tile, tile, end));
       for (uint32_t head = 0; head < heads_; head++) attend_head(head);
     }
   }
@@ -142,9 +147,14 @@ class AttendDirect {
   // Finds the addresses of tile i of a head.
   void get(uint32_t i, uint32_t head, HeadTiles* at) {
     const uint32_t kv_head = task_.head_begin + head;
-    at->k[i] = tiles_.keys(i, kv_head);
     at->v_unpacked[i] = false;
-    if (tiles_.latent()) {
+    if (k_in_rows_ != nullptr)
+      at->k[i] = put_rows(tiles_.key_rows(i, kv_head), k_tiles_ + i);
+    else
+      at->k[i] = tiles_.keys(i, kv_head);
+    if (v_in_rows_ != nullptr) {
+      at->v[i] = put_rows(tiles_.value_rows(i, kv_head), v_tiles_ + i);
+    } else if (tiles_.latent()) {
       unpack_values(i, kv_head, at);
       at->v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * max_tile_floats);
     } else {
@@ -161,8 +171,18 @@ class AttendDirect {
       return;
     }
     const Ahead next = after(i, head);
-    at->next_k[i] = tiles_.address_of_keys(next.tile, next.kv_head);
-    at->next_v[i] = tiles_.latent() ? at->v[i] : tiles_.address_of_values(next.tile, next.kv_head);
+    at->next_k[i] = k_in_rows_ != nullptr
+                        ? put_rows(tiles_.key_rows(next.tile, next.kv_head), next_k_tiles_ + i)
+                        : tiles_.address_of_keys(next.tile, next.kv_head);
+    at->next_v[i] = v_in_rows_ != nullptr
+                        ? put_rows(tiles_.value_rows(next.tile, next.kv_head), next_v_tiles_ + i)
+                    : tiles_.latent() ? at->v[i]
+                                      : tiles_.address_of_values(next.tile, next.kv_head);
+  }
+
+  static const unsigned char* put_rows(const RowTile& tile, RowTile* to) {
+    *to = tile;
+    return reinterpret_cast<const unsigned char*>(to);
   }
 
   int lead(const SideView& side) const {
@@ -247,7 +267,11 @@ class AttendDirect {
   }
 
   void unpack_values(uint32_t i, uint32_t kv_head, HeadTiles* at) {
-    tiles_.unpack_values(i, kv_head, v_floats_ + i * max_tile_floats, task_.kv.v.dim, tile_tokens);
+    float* const to = v_floats_ + i * max_tile_floats;
+    if (v_in_rows_ != nullptr)
+      v_in_rows_->stored->unpack_v(at->v[i], task_.kv.v.dim, to, task_.kv.v.dim, tile_tokens);
+    else
+      tiles_.unpack_values(i, kv_head, to, task_.kv.v.dim, tile_tokens);
     at->v_unpacked[i] = true;
   }
 
@@ -255,6 +279,8 @@ class AttendDirect {
   const uint32_t rows_, heads_;
   TileReader<Isa> tiles_;
   int (*const lead_in_order_)(pkv_dtype dtype, uint32_t rows, uint32_t dim);
+  // The functions for plain rows; NULL if K or V is read in tiles.
+  const DtypeOps *const k_in_rows_, *const v_in_rows_;
   const DtypeOps& k_scores_;
   // The functions for the dtype of V when it is multiplied. If V is a part of K, it is first
   // unpacked to fp32.
@@ -269,6 +295,9 @@ class AttendDirect {
   unsigned char* const queries_;
   float* const sums_;
   float* const v_floats_;
+  // Plain tiles of a head, and those to prefetch.
+  RowTile k_tiles_[tiles_per_step], v_tiles_[tiles_per_step], next_k_tiles_[tiles_per_step],
+      next_v_tiles_[tiles_per_step];
   uint32_t count_ = 0;                                   // tiles of this step
   uint64_t begins_[tiles_per_step];                      // their first positions
   TokenMask seen_[tiles_per_step][min_matmul_rows];      // what each query sees of them

@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "kernels/pack.hpp"
 #include "kernels/pairs.hpp"
+#include "kernels/row_tiles.hpp"
 
 namespace pkv::kernels {
 
@@ -52,14 +53,24 @@ struct DtypeOps {
 };
 
 // The dtypes of an instruction set.
+inline constexpr unsigned row_dtypes = PKV_INT8 - PKV_F32 + 1;
 struct SetOps {
   const DtypeOps* dtypes[last_dtype - PKV_F32 + 1];
   // ReadsInOrder (keys.hpp), or NULL.
   int (*lead_in_order)(pkv_dtype dtype, uint32_t rows, uint32_t dim);
+  // [row_dtypes]: for row tiles (row_tiles.hpp), of which `stored` has only unpack_v. Rows of other
+  // dtypes, and of all if this is NULL, are packed first.
+  const DtypeOps* row_tiles = nullptr;
 };
 
 static inline const DtypeOps& ops_of(const SetOps& set, pkv_dtype dtype) {
   return *set.dtypes[dtype - PKV_F32];
+}
+
+static inline const DtypeOps* row_ops_of(const SetOps& set, pkv_layout layout, pkv_dtype dtype) {
+  const unsigned i = static_cast<unsigned>(dtype - PKV_F32);
+  if (layout != PKV_LAYOUT_PLAIN || set.row_tiles == nullptr || i >= row_dtypes) return nullptr;
+  return set.row_tiles[i].query_bytes != nullptr ? set.row_tiles + i : nullptr;
 }
 
 // The rows of the largest register tile. int4 has separate sums for each of the two tiles of a
@@ -127,12 +138,53 @@ constexpr auto lead_in_order_of() -> int (*)(pkv_dtype, uint32_t, uint32_t) {
     return nullptr;
 }
 
+template <class Isa, pkv_dtype dtype>
+constexpr StoredOps row_stored = [] {
+  StoredOps ops{};
+  ops.unpack_v = ValueRows<Isa, dtype>::unpack;
+  return ops;
+}();
+
+template <class Isa, pkv_dtype dtype>
+constexpr DtypeOps make_row_ops() {
+  using K = KeyRows<Isa, dtype>;
+  using V = ValueRows<Isa, dtype>;
+  constexpr unsigned max_rows = Isa::direct_rows;
+  constexpr DtypeOps::Accumulate accumulate[] = {
+      V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>,
+      V::template accumulate<max_rows, 1>};
+  return {max_rows,
+          1,
+          1,
+          K::query_bytes,
+          K::prepare,
+          {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>,
+            K::template scores<max_rows, 1>},
+           {}},
+          {{accumulate[0], accumulate[1], accumulate[2], accumulate[3]}, {}},
+          {{accumulate[0], accumulate[1], accumulate[2], accumulate[3]}, {}},
+          &row_stored<Isa, dtype>};
+}
+
+template <class Isa>
+constexpr DtypeOps make_int8_row_ops() {
+  if constexpr (widens_signed_bytes<Isa>)
+    return make_row_ops<Isa, PKV_INT8>();
+  else
+    return {};
+}
+template <class Isa>
+constexpr DtypeOps row_ops[row_dtypes] = {make_row_ops<Isa, PKV_F32>(),
+                                          make_row_ops<Isa, PKV_F16>(),
+                                          make_row_ops<Isa, PKV_BF16>(), make_int8_row_ops<Isa>()};
+
 // All dtypes of an instruction set that takes none from another one.
 template <class Isa>
 constexpr SetOps set_ops = {
     {&dtype_ops<Isa, PKV_F32>, &dtype_ops<Isa, PKV_F16>, &dtype_ops<Isa, PKV_BF16>,
      &dtype_ops<Isa, PKV_INT8>, &dtype_ops<Isa, PKV_INT4>, &dtype_ops<Isa, PKV_FP8_E4M3>,
      &dtype_ops<Isa, PKV_FP8_E5M2>},
-    lead_in_order_of<Isa>()};
+    lead_in_order_of<Isa>(),
+    row_ops<Isa>};
 
 }  // namespace pkv::kernels

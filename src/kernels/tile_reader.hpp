@@ -1,6 +1,5 @@
 // Reads the tiles of a sequence in either layout. Packed tiles are read in place. Plain rows are
-// first packed into a tile in working memory, so that all kernels read packed tiles and both
-// layouts give the same bits.
+// packed into a tile in working memory first, or multiplied where they are (row_tiles.hpp).
 #pragma once
 
 #include "kernels/dtype_ops.hpp"
@@ -32,14 +31,16 @@ class TileReader {
       places_[i] = row_of(kv_, position);
       return;
     }
-    for (uint32_t t = 0; t < tile_tokens; t++)
-      if ((present >> t & 1) != 0) rows_[i][t] = row_of(kv_, position + t);
+    find_rows(i, position, present);
   }
 
   // Sets the tile that becomes number i in the next step. Until then it is number tiles_per_step +
   // i, and only its addresses can be used.
-  void put_next(uint32_t i, uint64_t position) {
-    if (kv_.layout == PKV_LAYOUT_PACKED) places_[tiles_per_step + i] = row_of(kv_, position);
+  void put_next(uint32_t i, uint64_t position, TokenMask present) {
+    if (kv_.layout == PKV_LAYOUT_PACKED)
+      places_[tiles_per_step + i] = row_of(kv_, position);
+    else
+      find_rows(tiles_per_step + i, position, present);
   }
 
   const unsigned char* keys(uint32_t i, uint32_t head) {
@@ -47,6 +48,16 @@ class TileReader {
   }
   const unsigned char* values(uint32_t i, uint32_t head) {
     return tile(i, kv_.v, head, v_.stored->pack_v, v_tiles_);
+  }
+
+  // Returns K or V of a tile of plain rows, where they are. The rows of tokens that are not present
+  // are those of others.
+  RowTile key_rows(uint32_t i, uint32_t head) const {
+    return {k_rows_[i], head * kv_.k.head_stride, elements_bytes(kv_.k.dtype, kv_.k.dim)};
+  }
+  RowTile value_rows(uint32_t i, uint32_t head) const {
+    if (latent_) return key_rows(i, head);
+    return {v_rows_[i], head * kv_.v.head_stride, elements_bytes(kv_.v.dtype, kv_.v.dim)};
   }
 
   // Returns addresses to prefetch. For plain rows there is nothing to prefetch, so they are
@@ -74,15 +85,33 @@ class TileReader {
  private:
   static constexpr size_t max_tile_bytes = max_dim * tile_tokens * 4;
 
+  // Finds the rows of the tokens of `present` for KV head 0.
+  void find_rows(uint32_t i, uint64_t position, TokenMask present) {
+    const uint64_t size = kv_.blocks != nullptr ? kv_.block_size : UINT64_MAX;
+    uint64_t entry = position / size, offset = position % size;
+    const uint32_t first = static_cast<uint32_t>(__builtin_ctz(present));
+    for (uint32_t t = 0; t < tile_tokens; t++) {
+      if ((present >> t & 1) != 0) {
+        const Slot row{kv_.blocks != nullptr ? kv_.blocks[entry] : 0, static_cast<int64_t>(offset)};
+        k_rows_[i][t] = row_address(kv_.k, row, 0);
+        v_rows_[i][t] = latent_ ? nullptr : row_address(kv_.v, row, 0);
+      }
+      if (++offset == size) offset = 0, entry++;
+    }
+    for (uint32_t t = 0; t < tile_tokens; t++)
+      if ((present >> t & 1) == 0)
+        k_rows_[i][t] = k_rows_[i][first], v_rows_[i][t] = v_rows_[i][first];
+  }
+
   const unsigned char* tile(uint32_t i, const SideView& side, uint32_t head,
                             void (*pack)(const unsigned char* const*, TokenRange, uint32_t,
                                          unsigned char*),
                             unsigned char* packed) {
     if (kv_.layout == PKV_LAYOUT_PACKED) return row_address(side, places_[i], head);
     unsigned char* const to = packed + i * max_tile_bytes;
+    const auto& of_head_0 = &side == &kv_.k ? k_rows_[i] : v_rows_[i];
     const unsigned char* rows[tile_tokens];
-    for (uint32_t t = 0; t < tile_tokens; t++)
-      if ((present_[i] >> t & 1) != 0) rows[t] = row_address(side, rows_[i][t], head);
+    for (uint32_t t = 0; t < tile_tokens; t++) rows[t] = of_head_0[t] + head * side.head_stride;
     for (uint32_t t = 0; t < tile_tokens;) {  // by runs of tokens that are present
       if ((present_[i] >> t & 1) == 0) {
         t++;
@@ -117,7 +146,9 @@ class TileReader {
   float* const columns_;  // K of a tile in fp32, where V is a part of it
   TokenMask present_[tiles_per_step] = {};
   Slot places_[2 * tiles_per_step] = {};
-  Slot rows_[tiles_per_step][tile_tokens];
+  // The rows of plain tiles, for KV head 0.
+  const unsigned char *k_rows_[2 * tiles_per_step][tile_tokens],
+      *v_rows_[2 * tiles_per_step][tile_tokens];
 };
 
 }  // namespace pkv::kernels

@@ -39,6 +39,12 @@ struct Avx2 {
                   high = _mm_loadl_epi64(static_cast<const __m128i*>(b));
     return U(_mm256_cvtepi8_epi16(_mm_unpacklo_epi64(low, high)));
   }
+  static U signed_halves(const void* from) {
+    return U(_mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+  }
+  static I signed_lanes(const void* from) {
+    return I(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from))));
+  }
   static U add_halves(U a, U b) { return U(_mm256_add_epi16(a, b)); }
   static void narrow(void* to, U words) {
     const __m256i halves =

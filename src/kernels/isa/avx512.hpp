@@ -33,6 +33,12 @@ struct Avx512Base {
     return U(_mm512_cvtepi8_epi16(
         _mm256_inserti128_si256(low, _mm_loadu_si128(static_cast<const __m128i*>(b)), 1)));
   }
+  static U signed_halves(const void* from) {
+    return U(_mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(from))));
+  }
+  static I signed_lanes(const void* from) {
+    return I(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+  }
   static U add_halves(U a, U b) { return U(_mm512_add_epi16(a, b)); }
   static void narrow(void* to, U words) {
     _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words));

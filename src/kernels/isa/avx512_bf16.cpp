@@ -30,7 +30,8 @@ using Avx512Bf16 = Avx512DotBf16<Base, Bf16Instructions>;
 constexpr SetOps zen4_ops = {
     {avx512_ops, avx512_ops + 1, &dtype_ops<Avx512Bf16, PKV_BF16>, vnni_ops, vnni_ops + 1,
      &dtype_ops<Avx512Bf16, PKV_FP8_E4M3>, &dtype_ops<Avx512Bf16, PKV_FP8_E5M2>},
-    Avx512Bf16::lead_in_order};
+    Avx512Bf16::lead_in_order,
+    avx512_row_ops};
 
 // They differ from those of Zen 4 in what they prefetch.
 using Zen5 = ForZen5<Avx512Bf16>;
@@ -44,7 +45,8 @@ constexpr DtypeOps zen5_dtypes[] = {
     make_ops<Zen5, PKV_FP8_E5M2>(&stored_ops<Avx512Bf16, PKV_FP8_E5M2>)};
 constexpr SetOps zen5_ops = {{zen5_dtypes, zen5_dtypes + 1, zen5_dtypes + 2, zen5_dtypes + 3,
                               zen5_dtypes + 4, zen5_dtypes + 5, zen5_dtypes + 6},
-                             Zen5::lead_in_order};
+                             Zen5::lead_in_order,
+                             avx512_row_ops};
 
 }  // namespace
 

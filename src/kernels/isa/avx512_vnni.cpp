@@ -24,7 +24,8 @@ using Avx512Vnni = WithVnni<Avx512Base<Avx512VnniArch>>;
 
 constexpr SetOps ops = {{avx512_ops, avx512_ops + 1, avx512_ops + 2, vnni_ops, vnni_ops + 1,
                          avx512_ops + 5, avx512_ops + 6},
-                        nullptr};
+                        nullptr,
+                        avx512_row_ops};
 }  // namespace
 
 constexpr StoredOps vnni_stored[] = {stored_ops<Avx512Vnni, PKV_INT8>,

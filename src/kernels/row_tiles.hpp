@@ -1,0 +1,299 @@
+// K and V of 16 tokens in the plain layout, multiplied where their rows are. A tile is then a list
+// of row addresses; rows can be anywhere in memory.
+//
+// K: each lane of a sum belongs to some dims, and the lanes are added up at the end. So scores
+// differ from those of packed tiles by rounding, but not from row to row or with what is beside
+// them. V is added up as in packed tiles.
+#pragma once
+
+#include "kernels/integer_keys.hpp"
+#include "kernels/values.hpp"
+
+namespace pkv::kernels {
+
+// What TilePointers of row tiles point to.
+struct RowTile {
+  const unsigned char* const* rows;  // [16 tokens]: addresses of the rows of KV head 0
+  int64_t offset;                    // from there to the rows of this head
+  uint32_t scale_offset;             // int8: from the row of a head to its scale
+
+  const unsigned char* row(uint32_t t) const { return rows[t] + offset; }
+  static const RowTile& of(const unsigned char* tile) {
+    return *reinterpret_cast<const RowTile*>(tile);
+  }
+};
+
+// Rows of int8 need these instructions. Rows of int4 and fp8 are packed first.
+template <class Isa>
+concept widens_signed_bytes = requires(const void* from) {
+  Isa::signed_halves(from);
+  Isa::signed_lanes(from);
+};
+
+// Prefetches `bytes` bytes of a row.
+template <class Isa>
+void prefetch_row(const unsigned char* row, size_t bytes) {
+  for (const unsigned char* const end = row + bytes; row < end; row += 64)
+    __builtin_prefetch(row, 0, 2);
+}
+
+// A vector of dims of a row of K, and its product with a row of queries.
+template <class Isa, pkv_dtype dtype>
+struct RowVector {
+  using Sum = Floats<Isa>;
+  static constexpr unsigned dims = Floats<Isa>::size;
+  static constexpr unsigned dim_bytes = Elements<Isa, dtype>::bytes;
+  static size_t query_bytes(uint32_t) { return 0; }
+  static size_t query_stride(uint32_t dim) { return size_t{dim} * 4; }
+  static void prepare(const float*, uint32_t, float, void*) {}
+
+  Floats<Isa> k;
+  RowVector() = default;
+  explicit RowVector(const unsigned char* from) : k(Elements<Isa, dtype>::load(from)) {}
+  static Floats<Isa> query(const unsigned char* q, size_t d) {
+    return as_floats<Isa>(load_words<Isa>(q + d * 4));
+  }
+  Sum add(Floats<Isa> q, Sum sum) const { return Isa::fma(q, k, sum); }
+  // The total of each of as many sums as there are lanes.
+  static Floats<Isa> totals(const Sum* sums) { return xsimd::haddp(sums); }
+};
+
+// int8: the query is rounded to 16-bit integers, whose order is that of the dims.
+template <class Isa>
+struct RowVector<Isa, PKV_INT8> {
+  using Sum = Ints<Isa>;
+  static constexpr unsigned dims = 2 * Floats<Isa>::size, dim_bytes = 1;
+  static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
+  static size_t query_stride(uint32_t dim) { return query_bytes(dim); }
+  static void prepare(const float* row, uint32_t dim, float, void* to) {
+    IntegerQuery* const query = static_cast<IntegerQuery*>(to);
+    query->scale = query_pairs<Isa, 2>(row, dim, query->pairs());
+  }
+
+  Words<Isa> k;
+  RowVector() = default;
+  explicit RowVector(const unsigned char* from) : k(Isa::signed_halves(from)) {}
+  static Words<Isa> query(const unsigned char* q, size_t d) {
+    return load_words<Isa>(q + sizeof(IntegerQuery) + d * 2);
+  }
+  Sum add(Words<Isa> q, Sum sum) const { return Isa::dot_pairs(sum, k, q); }
+};
+
+template <class Isa, pkv_dtype dtype>
+struct KeyRows {
+  using Vector = RowVector<Isa, dtype>;
+  static constexpr unsigned max_tiles = 1;
+  static size_t query_bytes(uint32_t dim) { return Vector::query_bytes(dim); }
+  static void prepare(const float* row, uint32_t dim, float scale, void* to) {
+    Vector::prepare(row, dim, scale, to);
+  }
+
+  template <unsigned rows, unsigned tiles>
+  static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
+                     ScoreRow* scores) {
+    // As many sums at once as hide the latency of a product.
+    constexpr unsigned lanes = Floats<Isa>::size,
+                       tokens = 2 * Isa::direct_rows < rows ? 1 : 2 * Isa::direct_rows / rows;
+    const RowTile &tile = RowTile::of(*at), &ahead = RowTile::of(*next);
+    const size_t stride = Vector::query_stride(dim), dims = dim;
+    const unsigned char* query[rows];
+    PKV_UNROLL
+    for (unsigned r = 0; r < rows; r++)
+      query[r] = static_cast<const unsigned char*>(q) + r * stride;
+    for (uint32_t t = 0; t < tile_tokens; t += tokens) {
+      typename Vector::Sum sum[rows * tokens];
+      PKV_UNROLL
+      for (auto& each : sum) each = typename Vector::Sum(0);
+      const unsigned char* k[tokens];
+      PKV_UNROLL
+      for (unsigned i = 0; i < tokens; i++) {
+        k[i] = tile.row(t + i);
+        prefetch_row<Isa>(ahead.row(t + i), dims * Vector::dim_bytes);
+      }
+      for (size_t d = 0; d < dims; d += Vector::dims) {
+        if constexpr (rows <= tokens) {
+          decltype(Vector::query(query[0], 0)) q_of[rows];
+          PKV_UNROLL
+          for (unsigned r = 0; r < rows; r++) q_of[r] = Vector::query(query[r], d);
+          PKV_UNROLL
+          for (unsigned i = 0; i < tokens; i++) {
+            const Vector vector(k[i] + d * Vector::dim_bytes);
+            PKV_UNROLL
+            for (unsigned r = 0; r < rows; r++)
+              sum[r * tokens + i] = vector.add(q_of[r], sum[r * tokens + i]);
+          }
+        } else {
+          Vector vector[tokens];
+          PKV_UNROLL
+          for (unsigned i = 0; i < tokens; i++) vector[i] = Vector(k[i] + d * Vector::dim_bytes);
+          PKV_UNROLL
+          for (unsigned r = 0; r < rows; r++) {
+            const auto q_of = Vector::query(query[r], d);
+            PKV_UNROLL
+            for (unsigned i = 0; i < tokens; i++)
+              sum[r * tokens + i] = vector[i].add(q_of, sum[r * tokens + i]);
+          }
+        }
+      }
+      alignas(64) float totals[rows * tokens < lanes ? lanes : rows * tokens];
+      add_lanes<rows * tokens>(sum, totals);
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++)
+        __builtin_memcpy(scores[r] + t, totals + r * tokens, tokens * sizeof(float));
+    }
+    if constexpr (dtype == PKV_INT8) apply_scales<rows>(tile, query, scores);
+  }
+
+ private:
+  // Writes the total of the lanes of each of n sums.
+  template <unsigned n>
+  static void add_lanes(const Floats<Isa>* sum, float* to) {
+    constexpr unsigned lanes = Floats<Isa>::size;
+    static_assert(n % lanes == 0);
+    PKV_UNROLL
+    for (unsigned i = 0; i < n; i += lanes) xsimd::haddp(sum + i).store_aligned(to + i);
+  }
+  template <unsigned n>
+  static void add_lanes(const Ints<Isa>* sum, float* to) {
+    Floats<Isa> floats[n];
+    PKV_UNROLL
+    for (unsigned i = 0; i < n; i++) floats[i] = xsimd::to_float(sum[i]);
+    add_lanes<n>(floats, to);
+  }
+
+  template <unsigned rows>
+  static void apply_scales(const RowTile& tile, const unsigned char* const* query,
+                           ScoreRow* scores) {
+    alignas(64) float scales[tile_tokens];
+    for (uint32_t t = 0; t < tile_tokens; t++)
+      __builtin_memcpy(scales + t, tile.row(t) + tile.scale_offset, sizeof(float));
+    for (unsigned r = 0; r < rows; r++) {
+      const Floats<Isa> scale(reinterpret_cast<const IntegerQuery*>(query[r])->scale);
+      for (unsigned t = 0; t < tile_tokens; t += Floats<Isa>::size)
+        (Floats<Isa>::load_aligned(scores[r] + t) * Floats<Isa>::load_aligned(scales + t) * scale)
+            .store_aligned(scores[r] + t);
+    }
+  }
+};
+
+// Some vectors of dims of two rows of V. int8 is without its scales.
+template <class Isa, pkv_dtype dtype, unsigned vectors>
+struct RowPair : FloatPair<Isa, vectors> {
+  RowPair(const unsigned char* row, const unsigned char* next_row, uint32_t d) {
+    constexpr unsigned lanes = Floats<Isa>::size;
+    PKV_UNROLL
+    for (unsigned n = 0; n < vectors; n++) {
+      this->first[n] = load(row, d + n * lanes);
+      this->second[n] = load(next_row, d + n * lanes);
+    }
+  }
+
+ private:
+  static Floats<Isa> load(const unsigned char* row, uint32_t d) {
+    if constexpr (dtype == PKV_INT8)
+      return xsimd::to_float(Isa::signed_lanes(row + d));
+    else
+      return Elements<Isa, dtype>::load(row + size_t{d} * Elements<Isa, dtype>::bytes);
+  }
+};
+
+template <class Isa, pkv_dtype dtype>
+struct ValueRows {
+  static constexpr unsigned max_tiles = 1;
+
+  template <unsigned rows, unsigned tiles>
+  static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
+                         float* out) {
+    const RowTile &tile = RowTile::of(*at), &ahead = RowTile::of(*next);
+    alignas(64) float scaled[rows][tile_tokens];
+    if constexpr (dtype == PKV_INT8) {
+      const auto scales = scales_of(tile);
+      for (unsigned r = 0; r < rows; r++)
+        for (uint32_t t = 0; t < tile_tokens; t++) scaled[r][t] = weights[r][t] * scales.of[t];
+      weights = scaled;
+    }
+    const unsigned char* at_row[tile_tokens];
+    for (uint32_t t = 0; t < tile_tokens; t++) at_row[t] = tile.row(t);
+    constexpr unsigned vectors = rows == 1 ? 8 : 2 * Isa::direct_rows / rows;
+    const uint32_t parts = dim / (vectors * Floats<Isa>::size);
+    Ahead next_rows{ahead, dim * element_bits(dtype) / 8,
+                    parts == 0 ? tile_tokens : (tile_tokens + parts - 1) / parts};
+    add<rows, vectors>(at_row, next_rows, weights, dim, 0, out);
+  }
+
+  // As FloatValueTile::unpack.
+  static void unpack(const unsigned char* at, uint32_t dim, float* to, size_t token_stride,
+                     size_t panel_stride) {
+    const RowTile& tile = RowTile::of(at);
+    constexpr unsigned lanes = Floats<Isa>::size, vectors = vectors_per_tile<Isa>;
+    Scales scales;
+    if constexpr (dtype == PKV_INT8) scales = scales_of(tile);
+    for (uint32_t d = 0; d < dim; d += tile_tokens, to += panel_stride)
+      for (uint32_t t = 0; t < tile_tokens; t += 2) {
+        RowPair<Isa, dtype, vectors> v(tile.row(t), tile.row(t + 1), d);
+        for (unsigned n = 0; n < vectors; n++) {
+          if constexpr (dtype == PKV_INT8) {
+            v.first[n] *= Floats<Isa>(scales.of[t]);
+            v.second[n] *= Floats<Isa>(scales.of[t + 1]);
+          }
+          v.first[n].store_unaligned(to + t * token_stride + n * lanes);
+          v.second[n].store_unaligned(to + (t + 1) * token_stride + n * lanes);
+        }
+      }
+  }
+
+ private:
+  struct Scales {
+    float of[tile_tokens];
+  };
+  static Scales scales_of(const RowTile& tile) {
+    Scales scales;
+    for (uint32_t t = 0; t < tile_tokens; t++)
+      __builtin_memcpy(scales.of + t, tile.row(t) + tile.scale_offset, sizeof(float));
+    return scales;
+  }
+
+  // Prefetches some rows at a time.
+  struct Ahead {
+    const RowTile& tile;
+    const unsigned bytes, rows_at_a_time;
+    uint32_t next = 0;
+
+    void prefetch() {
+      for (unsigned i = 0; i < rows_at_a_time && next < tile_tokens; i++, next++)
+        prefetch_row<Isa>(tile.row(next), bytes);
+    }
+  };
+
+  // Adds the dims from d on, `vectors` vectors at a time as long as there are as many.
+  template <unsigned rows, unsigned vectors>
+  static void add(const unsigned char* const* at_row, Ahead& ahead, const ScoreRow* weights,
+                  uint32_t dim, uint32_t d, float* out) {
+    constexpr unsigned lanes = Floats<Isa>::size, dims = vectors * lanes;
+    for (; d + dims <= dim; d += dims) {
+      Floats<Isa> sum[rows][vectors];
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        PKV_UNROLL
+        for (unsigned n = 0; n < vectors; n++)
+          sum[r][n] = Floats<Isa>::load_unaligned(out + size_t{r} * dim + d + n * lanes);
+      }
+      ahead.prefetch();
+      for (uint32_t t = 0; t < tile_tokens; t += 2) {
+        const RowPair<Isa, dtype, vectors> v(at_row[t], at_row[t + 1], d);
+        PKV_UNROLL
+        for (unsigned r = 0; r < rows; r++) v.add(weights[r], t, sum[r]);
+      }
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        PKV_UNROLL
+        for (unsigned n = 0; n < vectors; n++)
+          sum[r][n].store_unaligned(out + size_t{r} * dim + d + n * lanes);
+      }
+    }
+    if constexpr (dims > tile_tokens)
+      if (d < dim) add<rows, vectors / 2>(at_row, ahead, weights, dim, d, out);
+  }
+};
+
+}  // namespace pkv::kernels
