@@ -59,10 +59,11 @@ void states_step(benchmark::State& state) {
   constexpr uint32_t layers = 24;
   auto group = made<pkv_layer_group>();
   group.layers = layers;
-  group.state_bytes = floats * sizeof(float);
+  group.kind = PKV_LAYERS_STATES;
+  group.layer_bytes = floats * sizeof(float);
+  group.blocks = 3 * sessions;
   auto config = made<pkv_cache_config>();
   config.groups = &group;
-  config.blocks = 3 * sessions;
   config.prefault = 1;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
@@ -99,13 +100,13 @@ void states_step(benchmark::State& state) {
 template <class Take>
 void share(benchmark::State& state, const Take& take) {
   Filled filled({.sessions = 1, .tokens = 32768});
-  auto before = made<pkv_cache_stats>(), after = before;
-  check(pkv_cache_get_stats(filled.cache(), &before));
+  auto before = made<pkv_pool_stats>(), after = before;
+  check(pkv_cache_get_pool_stats(filled.cache(), 0, &before));
   const auto [seconds] = in_turns(state, [&] {
     const auto begin = Clock::now();
     const auto close = take(filled.sessions()[0]);
     const double passed = seconds_since(begin);
-    check(pkv_cache_get_stats(filled.cache(), &after));
+    check(pkv_cache_get_pool_stats(filled.cache(), 0, &after));
     close();
     return passed;
   });

@@ -21,6 +21,7 @@ pkv_layer_group Geometry::layer_group(uint32_t layers) const {
   layer_group.key_dim = dim;
   layer_group.dtype = dtype;
   layer_group.rotation = rotation;
+  layer_group.blocks = uint64_t{sessions} * ((tokens + extra) / block_size + 1);
   return layer_group;
 }
 
@@ -32,7 +33,6 @@ pkv_cache_config Geometry::config(const pkv_layer_group& layer_group) const {
   config.layout = layout;
   config.memory_directory = memory_directory;
   config.block_size = block_size;
-  config.blocks = uint64_t{sessions} * ((tokens + extra) / block_size + 1);
   return config;
 }
 
@@ -46,12 +46,12 @@ static pkv_cache_plan plan_of(const Geometry& geometry) {
 
 pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix_config* prefix,
                           const pkv_allocator* allocator) {
-  const pkv_layer_group group = Geometry{}.layer_group();
+  pkv_layer_group group = Geometry{}.layer_group();
+  group.blocks = blocks;
   auto config = made<pkv_cache_config>();
   config.groups = &group;
   config.storage = PKV_STORAGE_NONE;
   config.block_size = block_size;
-  config.blocks = blocks;
   config.prefix = prefix;
   config.allocator = allocator;
   pkv_cache cache;

@@ -46,16 +46,20 @@ std::vector<pkv_layer_group> groups_of(const Hybrid& model) {
   };
   add_rows(model.full_layers, 0);
   if (model.window_layers > 0) add_rows(model.window_layers, model.window);
-  if (model.state_layers > 0) add(model.state_layers).state_bytes = model.state_bytes;
+  if (model.state_layers > 0) {
+    pkv_layer_group& states = add(model.state_layers);
+    states.kind = PKV_LAYERS_STATES;
+    states.layer_bytes = model.state_bytes;
+  }
   return groups;
 }
 
 // Returns the bytes of a block of each group.
-std::vector<uint64_t> block_bytes_of(const std::vector<pkv_layer_group>& groups) {
+std::vector<uint64_t> block_bytes_of(std::vector<pkv_layer_group> groups) {
+  for (pkv_layer_group& group : groups) group.blocks = 1;
   auto config = made<pkv_cache_config>();
   config.groups = groups.data();
   config.group_count = static_cast<uint32_t>(groups.size());
-  config.blocks = 1;
   std::vector<uint64_t> bytes;
   for (uint32_t g = 0; g < config.group_count; g++) {
     auto plan = made<pkv_cache_plan>();

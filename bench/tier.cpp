@@ -83,13 +83,15 @@ class Served {
     const pkv_layer_group ours = geometry.layer_group(shape.layers);
     auto theirs = made<pkv_layer_group>();
     theirs.layers = shape.layers;
-    theirs.block_bytes = shape.layers * layer_bytes;
+    theirs.kind = PKV_LAYERS_OPAQUE_KV;
+    theirs.layer_bytes = layer_bytes;
+    theirs.blocks = ours.blocks;
     const pkv_layer_group groups[] = {ours, theirs};
     pkv_cache_config config = geometry.config(ours);
     config.prefault = 1;
     pkv_block_io io;
     if (shape.owner != Owner::library) {
-      io = device_.emplace(config.blocks, theirs.block_bytes).hooks();
+      io = device_.emplace(ours.blocks, shape.layers * layer_bytes).hooks();
       config.block_io = &io;
       config.groups = shape.owner == Owner::both ? groups : &groups[1];
       config.group_count = shape.owner == Owner::both ? 2 : 1;
@@ -102,7 +104,7 @@ class Served {
     tier.store = &store;
     tier.wait_ms = patient_ms;
     if (shape.keyed) tier.secret_key = "a key of 24 secret bytes", tier.secret_key_size = 24;
-    tier.max_queued_blocks = config.blocks;
+    tier.max_queued_blocks = ours.blocks;
     if (open) {
       store = open();
       config.store = &tier;

@@ -77,7 +77,7 @@ pkv_hint draw_hint(Source& draw) {
 }
 
 pkv_layer_group draw_group(Source& draw, const std::vector<uint32_t>& indices) {
-  auto group = made<pkv_layer_group>({.layers = 1});
+  auto group = made<pkv_layer_group>({.layers = 1, .blocks = draw.between(1, 20)});
   group.query_heads = group.kv_heads = static_cast<uint32_t>(draw.between(1, 4));
   group.key_dim = static_cast<uint32_t>(16 * draw.between(1, 4));
   group.rotation = static_cast<pkv_rotation>(draw.below(2));
@@ -93,15 +93,16 @@ pkv_layer_group draw_group(Source& draw, const std::vector<uint32_t>& indices) {
 void draw_opaque(Source& draw, std::vector<pkv_layer_group>& groups) {
   for (pkv_layer_group& group : groups) {
     if (draw.chance(30)) continue;
-    group = made<pkv_layer_group>({.layers = group.layers,
-                                   .layer_indices = group.layer_indices,
-                                   .window = group.window,
-                                   .sinks = group.sinks,
-                                   .state_bytes = group.state_bytes,
-                                   .checkpoint_tokens = group.checkpoint_tokens,
-                                   .max_draft_tokens = group.max_draft_tokens,
-                                   .block_bytes = draw.chance(70) ? 200 : number(draw),
-                                   .blocks = group.blocks});
+    group = made<pkv_layer_group>(
+        {.layers = group.layers,
+         .layer_indices = group.layer_indices,
+         .kind = draw.chance(70) ? PKV_LAYERS_OPAQUE_KV : PKV_LAYERS_OPAQUE_STATES,
+         .window = group.window,
+         .sinks = group.sinks,
+         .layer_bytes = draw.chance(70) ? 200 : number(draw),
+         .checkpoint_tokens = group.checkpoint_tokens,
+         .max_draft_tokens = group.max_draft_tokens,
+         .blocks = group.blocks});
   }
 }
 
@@ -125,9 +126,8 @@ void cache_config(Source& draw) {
     index = draw.chance(95) ? static_cast<uint32_t>(&index - indices.data())
                             : static_cast<uint32_t>(number(draw));
   for (pkv_layer_group& group : groups) group = draw_group(draw, indices);
-  auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
-                                        .blocks = draw.between(1, 20),
-                                        .threads = 1});
+  auto config =
+      made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()), .threads = 1});
   spoil(config, draw);
   config.groups = config.group_count <= groups.size() && draw.chance(97) ? groups.data() : nullptr;
   pkv_allocator allocator = *f.hooks.allocator();

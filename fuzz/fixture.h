@@ -30,7 +30,7 @@ struct Fixture {
     config.model.layers = config.model.kv_heads = 1;
     config.model.query_heads = query_heads;
     config.model.key_dim = dim;
-    config.blocks = 16;
+    config.model.blocks = 16;
     config.threads = 1;
     config.allocator = hooks.allocator();
     EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &cache));

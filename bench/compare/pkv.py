@@ -67,11 +67,11 @@ class Step(BaseStep):
             kv_heads=shape.kv_heads,
             key_dim=shape.dim,
             dtype=raw.Dtype[dtype.upper()],
+            blocks=sum(length // BLOCK + 2 for length in shape.lengths),
         )
         config = raw.CacheConfig(
             c.sizeof(raw.CacheConfig),
             groups=c.addressof(model),
-            blocks=sum(length // BLOCK + 2 for length in shape.lengths),
             block_size=BLOCK,
             threads=_threads,
             prefault=1,

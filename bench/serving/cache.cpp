@@ -19,6 +19,7 @@ pkv_layer_group group_of(const Options& options) {
   group.kv_heads = options.kv_heads;
   group.key_dim = options.dim;
   group.dtype = options.dtype;
+  group.blocks = options.blocks;
   return group;
 }
 
@@ -27,7 +28,6 @@ pkv_cache_config config_of(const Options& options, const pkv_layer_group& group)
   config.groups = &group;
   config.storage = options.ids_only ? PKV_STORAGE_NONE : PKV_STORAGE_PAGED;
   config.block_size = options.block_size;
-  config.blocks = options.blocks;
   config.memory_bytes = options.memory;
   config.threads = options.threads;
   return config;
@@ -94,6 +94,12 @@ uint64_t Cache::reservation(const Request& request) const {
 pkv_cache_stats Cache::stats() const {
   auto stats = made<pkv_cache_stats>();
   check(pkv_cache_get_stats(cache_, &stats), "stats");
+  return stats;
+}
+
+pkv_pool_stats Cache::pool_stats() const {
+  auto stats = made<pkv_pool_stats>();
+  check(pkv_cache_get_pool_stats(cache_, 0, &stats), "stats");
   return stats;
 }
 

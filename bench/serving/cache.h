@@ -35,6 +35,7 @@ class Cache {
   // Returns the tokens that a session reserves when it begins; 0 if it takes blocks as it grows.
   uint64_t reservation(const Request& request) const;
   pkv_cache_stats stats() const;
+  pkv_pool_stats pool_stats() const;
 
   // Opens a session of the request's tenant, with its reservation. Returns PKV_OK or
   // PKV_OUT_OF_BLOCKS.

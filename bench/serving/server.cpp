@@ -46,8 +46,7 @@ bool Server::has_room(uint64_t blocks, const Sequence& candidate) const {
             1;  // 1: a part-filled block that is copied
   }
   if (held + pending <= cache_.blocks()) return true;
-  const pkv_cache_stats stats = cache_.stats();
-  return pending <= stats.free_blocks + stats.evictable_blocks;
+  return pending <= cache_.pool_stats().free_blocks + cache_.stats().evictable_blocks;
 }
 
 bool Server::resume(Sequence& q) {
@@ -182,9 +181,10 @@ void Server::observe() {
   const pkv_cache_stats stats = cache_.stats();
   const uint64_t cached_slots =
       stats.evictable_blocks * options_.block_size;  // only full blocks are cached
-  figures_.peak_used = std::max(figures_.peak_used, stats.used_blocks - stats.evictable_blocks);
+  const uint64_t used = cache_.pool_stats().used_blocks;
+  figures_.peak_used = std::max(figures_.peak_used, used - stats.evictable_blocks);
   figures_.filled_slots += static_cast<double>(stats.filled_slots - cached_slots);
-  figures_.reserved_slots += static_cast<double>(stats.used_slots - cached_slots);
+  figures_.reserved_slots += static_cast<double>(used * options_.block_size - cached_slots);
   figures_.copied_blocks = stats.copied_blocks;
 }
 
@@ -209,8 +209,8 @@ void Server::step() {
 void Server::close() {
   for (const auto& [session, q] : owner_) check(pkv_session_close(session), "close");
   check(pkv_cache_validate(cache_.handle()), "validation");
-  const pkv_cache_stats stats = cache_.stats();
-  if (stats.free_blocks + stats.evictable_blocks != stats.blocks)
+  const pkv_pool_stats pool = cache_.pool_stats();
+  if (pool.free_blocks + cache_.stats().evictable_blocks != pool.blocks)
     throw std::runtime_error("blocks are in use although no session is left");
 }
 

@@ -19,9 +19,9 @@ int main() try {
   model.query_heads = QUERY_HEADS;
   model.kv_heads = KV_HEADS;
   model.key_dim = DIM;
+  model.blocks = 64;
   pagedkv::CacheConfig config;
   config.groups = &model;
-  config.blocks = 64;
   pagedkv::Cache cache(config);
   pagedkv::Session session = cache.open();
 
@@ -41,7 +41,7 @@ int main() try {
   // A fork shares every block; an object that goes out of scope is closed.
   {
     pagedkv::Session fork = session.fork();
-    std::printf("\ntwo sessions hold %u blocks", unsigned(cache.stats().used_blocks));
+    std::printf("\ntwo sessions hold %u blocks", unsigned(cache.pool_stats().used_blocks));
   }
   std::printf("; %u session is left\n", cache.stats().sessions);
 

@@ -298,7 +298,7 @@ type SessionStates struct {
 	After  [][]byte // Where the state after each of these tokens is written.
 }
 
-// States returns the states of one layer of a group with LayerGroup.StateBytes, step by step: the
+// States returns the states of one layer of a group of LayersStates, step by step: the
 // state that each session has, and where to write those after its new tokens.
 //
 // There is always a place for the state after the last new token. A step that reaches past a

@@ -11,7 +11,7 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// BlockIO copies blocks of groups with BlockBytes, which only the engine can read, for example
+// BlockIO copies blocks of opaque groups, which only the engine can read, for example
 // between a device and memory.
 //
 // A cache with a store calls Read from one thread of its own and Write from another; saving and
@@ -43,7 +43,7 @@ type blockCopies struct {
 func (h *hooks) blockIO(io BlockIO, groups []LayerGroup) raw.BlockIO {
 	copies := &blockCopies{io: io}
 	for i := range groups {
-		copies.bytes = append(copies.bytes, groups[i].BlockBytes)
+		copies.bytes = append(copies.bytes, uint64(groups[i].Layers)*groups[i].LayerBytes)
 	}
 	h.copies = copies
 	user := h.register(copies)

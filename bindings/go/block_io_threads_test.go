@@ -55,8 +55,10 @@ func marked(t testing.TB, folder string, first func()) (*Cache, *marks) {
 	t.Helper()
 	io := &marks{of: map[uint32]byte{}, first: first}
 	cache, err := NewCache(CacheConfig{
-		Groups:  []LayerGroup{{Layers: 1, BlockBytes: blockBytes}},
-		Storage: StorageNone, Blocks: 8,
+		Groups: []LayerGroup{
+			{Layers: 1, Kind: LayersOpaqueKV, LayerBytes: blockBytes, Blocks: 8},
+		},
+		Storage: StorageNone,
 		Prefix:  &PrefixConfig{},
 		Store:   &StoreConfig{Directory: folder},
 		BlockIO: io,

@@ -9,7 +9,7 @@ import (
 
 func TestBlockMass(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 2, KVHeads: 1, KeyDim: 16}}, Blocks: 16,
+		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 2, KVHeads: 1, KeyDim: 16}},
 	})
 	numbers := func(count int) []float32 {
 		made := make([]float32, count)

@@ -8,7 +8,7 @@ import (
 	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
-// AllGroups asks ComputePlan for all layer groups together.
+// AllGroups asks ComputePlan and PoolStats for all layer groups together.
 const AllGroups = -1
 
 // Cache is the KV memory of a model. See CacheConfig.
@@ -24,12 +24,10 @@ type Cache struct {
 // AllGroups. Nothing is allocated.
 func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	const op = "compute plan"
-	which := uint32(raw.AllGroups)
-	if group != AllGroups {
-		var err error
-		if which, err = unsigned32(op, "group", group); err != nil {
-			return CachePlan{}, err
-		}
+	n := numbers{op: op}
+	which := n.groups(group)
+	if n.err != nil {
+		return CachePlan{}, n.err
 	}
 	plan := sized(&raw.CachePlan{})
 	var ends hooks
@@ -122,10 +120,10 @@ func (c *Cache) Stats() (CacheStats, error) {
 	return cacheStatsOf(out), err
 }
 
-// PoolStats returns statistics of the blocks of one group.
+// PoolStats returns statistics of the blocks of one group, or of AllGroups.
 func (c *Cache) PoolStats(group int) (PoolStats, error) {
 	n := numbers{op: "pool stats"}
-	which := n.u32("group", group)
+	which := n.groups(group)
 	out := sized(&raw.PoolStats{})
 	err := n.call(c, func() raw.Status { return raw.CacheGetPoolStats(c.handle, which, out) })
 	return poolStatsOf(out), err

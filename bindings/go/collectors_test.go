@@ -19,8 +19,8 @@ import (
 
 func small(t testing.TB, change func(*CacheConfig)) *Cache {
 	t.Helper()
-	layers := LayerGroup{Layers: 1, QueryHeads: 8, KVHeads: 8, KeyDim: 64}
-	config := CacheConfig{Groups: []LayerGroup{layers}, Blocks: 256, Threads: 2}
+	layers := LayerGroup{Layers: 1, QueryHeads: 8, KVHeads: 8, KeyDim: 64, Blocks: 256}
+	config := CacheConfig{Groups: []LayerGroup{layers}, Threads: 2}
 	if change != nil {
 		change(&config)
 	}
@@ -61,7 +61,8 @@ func opened(t testing.TB, cache *Cache, tokens int) *Session {
 // isEmpty returns whether nothing of the cache is open.
 func isEmpty(cache *Cache) bool {
 	stats, err := cache.Stats()
-	open := uint64(stats.Sessions+stats.Snapshots+stats.Batches) + stats.UsedBlocks
+	pools, _ := cache.PoolStats(AllGroups)
+	open := uint64(stats.Sessions+stats.Snapshots+stats.Batches) + pools.UsedBlocks
 	return err == nil && open == 0 && waiting.count.Load() == 0
 }
 
@@ -336,7 +337,7 @@ func rounds(t *testing.T) int {
 // Goroutines forget objects while others look into all sessions, which are busy meanwhile.
 func TestManyGoroutinesForgetEverything(t *testing.T) {
 	for round := rounds(t); round > 0; round-- {
-		cache := small(t, func(c *CacheConfig) { c.Blocks = 4096 })
+		cache := small(t, func(c *CacheConfig) { c.Groups[0].Blocks = 4096 })
 		var group sync.WaitGroup
 		for g := 0; g < 4; g++ {
 			group.Add(1)

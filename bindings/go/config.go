@@ -7,9 +7,11 @@ import (
 )
 
 // LayerGroup describes layers with the same shape. A plain model is one group; hybrid models have
-// one for each shape or window.
+// one for each shape or window. Fields that its Kind does not use stay 0: of states, heads, dims,
+// types, Window, Sinks and Rotation; of opaque layers, KVHeads, types and Rotation.
 type LayerGroup struct {
 	Layers int
+	Kind   LayerKind // What the layers keep; 0: keys and values.
 	// The numbers of the layers in the model, Layers of them; nil: those after the previous
 	// groups'.
 	LayerIndices []uint32
@@ -22,18 +24,15 @@ type LayerGroup struct {
 	// A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are freed.
 	Window int
 	// With a window: the first tokens, which stay visible and in memory.
-	Sinks int
-	// V is the first ValueDim dims of K and is stored once, with it (the absorbed form of MLA).
-	Latent   bool
-	Blocks   uint64   // Blocks of this group; 0: those of the config.
+	Sinks    int
+	Blocks   uint64   // Blocks of this group. Set it in all groups, or MemoryBytes of the config.
 	Rotation Rotation // How rows are rotated before they are stored.
 	// Experimental: orthogonal matrices that rotate rows instead of Rotation, [KeyDim][KeyDim] and
 	// [ValueDim][ValueDim]; nil: K, or V, is not rotated.
 	KeyRotation, ValueRotation []float32
-	// The layers keep a state of this many bytes each, instead of keys and values (linear
-	// attention, state spaces, short convolutions); 0: they keep keys and values. With it heads,
-	// dims, types, Window, Sinks and Latent stay 0. See Batch.States.
-	StateBytes uint64
+	// Of states and opaque layers: the bytes of a layer in a block, which are its state (see
+	// Batch.States), or what the engine keeps of BlockSize tokens.
+	LayerBytes uint64
 	// With states: a step that reaches past a multiple of this many tokens keeps the state there,
 	// for as long as the session has that token. A multiple of the block size; 0: no such
 	// checkpoints.
@@ -41,9 +40,6 @@ type LayerGroup struct {
 	// With states: a step of at most this many new tokens of a session keeps the state after each
 	// of them until its Commit, so that Accept can end at any; up to 256.
 	MaxDraftTokens int
-	// The bytes of a block of this group, in all of its layers, if only the engine can read them (on
-	// a device); 0: the library has them. With it heads, dims, types, Latent and Rotation stay 0.
-	BlockBytes uint64
 }
 
 // PrefixConfig makes a cache keep the blocks of ended sessions, for new ones that begin with the
@@ -66,11 +62,10 @@ type CacheConfig struct {
 	Layout    Layout  // Default LayoutPacked.
 	BlockSize int     // Tokens per block: a multiple of 16, 16 to 256. Default 16.
 	Groups    []LayerGroup
-	Blocks    uint64 // Capacity in blocks per group. Give this or MemoryBytes.
-	// Capacity as a budget for K and V: every group gets the same number of blocks, as many as fit;
-	// or, with GroupsShareMemory, as many as it needs at the time.
+	// A budget for K, V and states, instead of Blocks of all groups: every group gets the same
+	// number of blocks, as many as fit; or, with GroupsShareMemory, as many as it needs at the time.
 	MemoryBytes       uint64
-	GroupsShareMemory bool // The groups share MemoryBytes; no numbers of blocks are given.
+	GroupsShareMemory bool // The groups share MemoryBytes.
 	// Keys and values, and states, are in an unnamed file in this directory, and the OS keeps as much
 	// of it in memory as fits: for texts that are larger than memory and read by chosen blocks. Needs
 	// StoragePaged. "": memory.
@@ -88,7 +83,7 @@ type CacheConfig struct {
 	// workers it has.
 	Runner Runner
 	Logger Logger // nil: silence.
-	// Copies blocks of groups with BlockBytes, which need it.
+	// Copies blocks of opaque groups, which need it.
 	BlockIO BlockIO
 	Clock   Clock // Of durations of hints, for tests; nil: the system's.
 }
@@ -113,6 +108,14 @@ func (n *numbers) u64(name string, number int) uint64 {
 		n.err = err
 	}
 	return value
+}
+
+// groups converts the index of a group, or AllGroups.
+func (n *numbers) groups(group int) uint32 {
+	if group == AllGroups {
+		return raw.AllGroups
+	}
+	return n.u32("group", group)
 }
 
 // milliseconds rounds up, because 0 often means something else.
@@ -179,7 +182,7 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	if given.KeyRotation != nil || given.ValueRotation != nil {
 		out.RotationMatrices = placedMatrices(a, given.KeyRotation, given.ValueRotation)
 	}
-	out.Layers = n.u32("Layers", given.Layers)
+	out.Layers, out.Kind = n.u32("Layers", given.Layers), int32(given.Kind)
 	out.LayerIndices = first(placed(a, given.LayerIndices))
 	out.QueryHeads = n.u32("QueryHeads", given.QueryHeads)
 	out.KVHeads = n.u32("KVHeads", given.KVHeads)
@@ -188,12 +191,10 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	out.DType, out.ValueDType = int32(given.DType), int32(given.ValueDType)
 	out.Window = n.u32("Window", given.Window)
 	out.Sinks = n.u32("Sinks", given.Sinks)
-	out.Latent = flag(given.Latent)
 	out.Blocks = given.Blocks
-	out.StateBytes = given.StateBytes
+	out.LayerBytes = given.LayerBytes
 	out.CheckpointTokens = n.u32("CheckpointTokens", given.CheckpointTokens)
 	out.MaxDraftTokens = n.u32("MaxDraftTokens", given.MaxDraftTokens)
-	out.BlockBytes = given.BlockBytes
 }
 
 func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
@@ -230,8 +231,7 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	out.GroupCount, out.Groups = uint32(len(groups)), first(groups)
 	out.Storage, out.Layout = int32(c.Storage), int32(c.Layout)
 	out.BlockSize = n.u32("BlockSize", c.BlockSize)
-	out.Blocks, out.MemoryBytes = c.Blocks, c.MemoryBytes
-	out.GroupsShareMemory = flag(c.GroupsShareMemory)
+	out.MemoryBytes, out.GroupsShareMemory = c.MemoryBytes, flag(c.GroupsShareMemory)
 	directory, err := ended(op, "MemoryDirectory", c.MemoryDirectory)
 	if n.err == nil {
 		n.err = err
@@ -265,7 +265,7 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 type shape struct {
 	queryHeads, kvHeads, keyDim, valueDim int
 	group                                 int
-	stateBytes                            uint64
+	stateBytes                            uint64 // 0: the layer keeps no states
 }
 
 // shapes returns the shape of each layer of a config that the library accepted.
@@ -278,7 +278,10 @@ func (c *CacheConfig) shapes() []shape {
 	before := 0
 	for i := range c.Groups {
 		g := &c.Groups[i]
-		one := shape{g.QueryHeads, g.KVHeads, g.KeyDim, g.ValueDim, i, g.StateBytes}
+		one := shape{g.QueryHeads, g.KVHeads, g.KeyDim, g.ValueDim, i, 0}
+		if g.Kind == LayersStates {
+			one.stateBytes = g.LayerBytes
+		}
 		if one.valueDim == 0 {
 			one.valueDim = one.keyDim
 		}

@@ -5,8 +5,9 @@
 // is one forward pass over many sessions:
 //
 //	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
-//		Groups: []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}},
-//		Blocks: 64,
+//		Groups: []pagedkv.LayerGroup{
+//			{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32, Blocks: 64},
+//		},
 //	})
 //	defer cache.Close()
 //	session, err := cache.OpenSession(nil)

@@ -82,9 +82,11 @@ func (e *engine) check(t *testing.T, session *pagedkv.Session) {
 
 func elsewhere(store *pagedkv.StoreConfig) (*engine, pagedkv.CacheConfig) {
 	own := &engine{blocks: map[[2]uint32][]byte{}}
-	group := pagedkv.LayerGroup{Layers: 1, BlockBytes: elsewhereBytes}
+	group := pagedkv.LayerGroup{
+		Layers: 1, Kind: pagedkv.LayersOpaqueKV, LayerBytes: elsewhereBytes, Blocks: 16,
+	}
 	return own, pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{group, group}, Storage: pagedkv.StorageNone, Blocks: 16,
+		Groups: []pagedkv.LayerGroup{group, group}, Storage: pagedkv.StorageNone,
 		Prefix: &pagedkv.PrefixConfig{}, Store: store, BlockIO: own,
 	}
 }

@@ -17,8 +17,9 @@ func check(err error) {
 // A model of one layer with one head of 16 dims, small enough to follow.
 func smallCache(blocks uint64, prefix *pagedkv.PrefixConfig) *pagedkv.Cache {
 	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16}},
-		Blocks: blocks,
+		Groups: []pagedkv.LayerGroup{
+			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Blocks: blocks},
+		},
 		Prefix: prefix,
 	})
 	check(err)

@@ -129,7 +129,8 @@ const (
 	// In the library's blocks (default).
 	StoragePaged Storage = 0
 	// In the engine's memory; the cache has only block ids. Write, attend and read are UNSUPPORTED.
-	// With block_bytes, the library can still copy the blocks.
+	// The library can still copy the blocks if all groups are opaque (PKV_LAYERS_OPAQUE_KV,
+	// PKV_LAYERS_OPAQUE_STATES).
 	StorageNone Storage = 1
 )
 
@@ -217,6 +218,27 @@ const (
 	HugePagesOff HugePages = 1
 	// Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY.
 	HugePagesRequire HugePages = 2
+)
+
+// LayerKind: What the layers of a group keep.
+type LayerKind int32
+
+// Values of LayerKind.
+const (
+	// Keys and values (default).
+	LayersKV LayerKind = 0
+	// Keys; V is the first value_dim dims of K (MLA, absorbed).
+	LayersLatent LayerKind = 1
+	// A state of layer_bytes bytes (linear attention, state-space models, short convolutions). A
+	// block holds one state of each layer. See pkv_batch_get_states.
+	LayersStates LayerKind = 2
+	// Keys and values that only the engine can read and write: they are on a device, say. A block
+	// has layer_bytes bytes in each layer, and block_io copies it. Calls that need the numbers
+	// (write, attend, read, kv_view) are UNSUPPORTED; the engine copies blocks as
+	// pkv_batch_get_block_copies says. With storage NONE, all groups are opaque, or none.
+	LayersOpaqueKV LayerKind = 3
+	// States that only the engine can read and write, with the rules of OPAQUE_KV.
+	LayersOpaqueStates LayerKind = 4
 )
 
 // Eviction: Which unused cached blocks are evicted first. The end of a sequence is evicted before
@@ -430,10 +452,10 @@ const (
 type CachePlan struct {
 	// The number of groups that these sizes cover.
 	GroupCount uint32
-	// K and V of one token in all layers; states have none. With block_bytes: its part of a block,
+	// K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
 	// rounded up.
 	BytesPerToken uint64
-	// K and V of block_size tokens, or one state of each layer, or block_bytes.
+	// K and V of block_size tokens, or one state, in all layers.
 	BytesPerBlock uint64
 	// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
 	// memory.
@@ -441,7 +463,7 @@ type CachePlan struct {
 	// Tokens that fit: the lowest number of any group without a window or states. If there is no
 	// such group, the lowest of all groups.
 	Tokens uint64
-	// Bytes of all K and V memory; of block_bytes, the engine's.
+	// Bytes of all K and V memory; of opaque groups, the engine's.
 	MemoryBytes uint64
 	// Bytes of the pools' own tables.
 	BookkeepingBytes uint64
@@ -479,8 +501,8 @@ func cacheInfoOf(r *raw.CacheInfo) CacheInfo {
 	}
 }
 
-// CacheStats: Statistics of a cache over all layer groups. Fields "so far" only rise; the others
-// are current values. Since 1.0.
+// CacheStats: Statistics of a cache over all layer groups, beside those of their pools. Fields "so
+// far" only rise; the others are current values. Since 1.0.
 type CacheStats struct {
 	// Open sessions.
 	Sessions uint32
@@ -490,38 +512,23 @@ type CacheStats struct {
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages that
-	// groups have now.
-	Blocks uint64
-	// Blocks that are free.
-	FreeBlocks uint64
-	// Blocks in use; a shared block counts once.
-	UsedBlocks uint64
-	// The most blocks in use at once so far.
-	UsedBlocksPeak uint64
-	// Of used_blocks, those that only the prefix index holds and that are not pinned. They are
-	// evicted when free blocks run out.
+	// Of the blocks in use, those that only the prefix index holds and that are not pinned. They
+	// are evicted when free blocks run out.
 	EvictableBlocks uint64
 	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
 	// Slots that hold a token, over all groups; a shared block counts once.
 	FilledSlots uint64
-	// Slots of all used blocks, filled or not.
-	UsedSlots uint64
 	// Bytes of K and V memory that the cache has mapped or allocated.
 	MemoryBytes uint64
 	// Blocks copied by copy-on-write so far.
 	CopiedBlocks uint64
 	// Batches committed so far.
 	Commits uint64
-	// Batches aborted so far.
-	Aborts uint64
 	// Tokens committed so far.
 	CommittedTokens uint64
 	// Sessions suspended so far.
 	Suspensions uint64
-	// Bytes of a page.
-	PageBytes uint64
 	// Pages in all.
 	Pages uint64
 	// Pages of no group now.
@@ -534,15 +541,15 @@ type CacheStats struct {
 
 func cacheStatsOf(r *raw.CacheStats) CacheStats {
 	return CacheStats{
-		r.Sessions, r.Snapshots, r.Batches, r.SuspendedSessions, r.Blocks, r.FreeBlocks,
-		r.UsedBlocks, r.UsedBlocksPeak, r.EvictableBlocks, r.Tokens, r.FilledSlots, r.UsedSlots,
-		r.MemoryBytes, r.CopiedBlocks, r.Commits, r.Aborts, r.CommittedTokens, r.Suspensions,
-		r.PageBytes, r.Pages, r.FreePages, r.MovingBlocks, r.FailedCopies,
+		r.Sessions, r.Snapshots, r.Batches, r.SuspendedSessions, r.EvictableBlocks, r.Tokens,
+		r.FilledSlots, r.MemoryBytes, r.CopiedBlocks, r.Commits, r.CommittedTokens, r.Suspensions,
+		r.Pages, r.FreePages, r.MovingBlocks, r.FailedCopies,
 	}
 }
 
-// PoolStats: Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
-// used_blocks + retired_blocks.
+// PoolStats: Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups.
+// Blocks that are neither free nor in use are retired: they are never used again because their
+// generation reached its limit.
 type PoolStats struct {
 	// Capacity. With groups_share_memory: blocks in the pages that the group has now.
 	Blocks uint64
@@ -550,21 +557,19 @@ type PoolStats struct {
 	FreeBlocks uint64
 	// Blocks with at least one reference.
 	UsedBlocks uint64
-	// The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
-	// several threads took blocks at the same time.
+	// The most blocks used at once so far; of all groups, the sum of what each used at most. An
+	// estimate if the pool has 4096 blocks or more and several threads took blocks at the same
+	// time.
 	UsedBlocksPeak uint64
 	// Blocks with more than one reference.
 	SharedBlocks uint64
-	// Blocks never used again because their generation reached its limit.
-	RetiredBlocks uint64
 	// References to all blocks.
 	References uint64
 }
 
 func poolStatsOf(r *raw.PoolStats) PoolStats {
 	return PoolStats{
-		r.Blocks, r.FreeBlocks, r.UsedBlocks, r.UsedBlocksPeak, r.SharedBlocks, r.RetiredBlocks,
-		r.References,
+		r.Blocks, r.FreeBlocks, r.UsedBlocks, r.UsedBlocksPeak, r.SharedBlocks, r.References,
 	}
 }
 
@@ -671,7 +676,7 @@ type FileInfo struct {
 	GroupCount uint32
 	// Layers over all groups.
 	Layers uint32
-	// 0: saved with storage NONE, without block_bytes.
+	// 0: saved with storage NONE, without opaque groups.
 	HasKV bool
 	// 1: saved with a key, so encrypted and authenticated.
 	Authenticated bool

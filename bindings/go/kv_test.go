@@ -172,6 +172,7 @@ func TestRotations(t *testing.T) {
 		}
 		group := pagedkv.LayerGroup{
 			Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Rotation: rotation,
+			Blocks: 4,
 		}
 		view := pagedkv.KVView{
 			Layout: pagedkv.LayoutPlain, DType: pagedkv.F32, BlockSize: 16, KVHeads: 1, KeyDim: 16,
@@ -180,9 +181,7 @@ func TestRotations(t *testing.T) {
 		if i == 2 {
 			group.KeyRotation, view.KeyRotation = exchange, pagedkv.MemoryOf(exchange)
 		}
-		cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
-			Groups: []pagedkv.LayerGroup{group}, Blocks: 4,
-		})
+		cache, err := pagedkv.NewCache(pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{group}})
 		must(t, err)
 		seen, err := cache.KVView(0)
 		must(t, err)
@@ -223,9 +222,9 @@ func TestRotations(t *testing.T) {
 		}
 	}
 	short := pagedkv.LayerGroup{
-		Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 32, KeyRotation: exchange,
+		Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 32, KeyRotation: exchange, Blocks: 4,
 	}
-	config := pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{short}, Blocks: 4}
+	config := pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{short}}
 	refused(
 		t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrInvalidArgument,
 		"KeyRotation has 256 elements, not 32 * 32",

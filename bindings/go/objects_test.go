@@ -14,13 +14,22 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
+func plainModel(blocks uint64) []pagedkv.LayerGroup {
+	return []pagedkv.LayerGroup{
+		{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32, Blocks: blocks},
+	}
+}
+
+// newCache makes a cache. Groups that do not say how many blocks they have get 32.
 func newCache(t testing.TB, config pagedkv.CacheConfig) *pagedkv.Cache {
 	t.Helper()
 	if config.Groups == nil {
-		config.Groups = []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}}
+		config.Groups = plainModel(32)
 	}
-	if config.Blocks == 0 {
-		config.Blocks = 32
+	for i := range config.Groups {
+		if config.Groups[i].Blocks == 0 {
+			config.Groups[i].Blocks = 32
+		}
 	}
 	cache, err := pagedkv.NewCache(config)
 	if err != nil {
@@ -112,7 +121,7 @@ func extend(t testing.TB, session *pagedkv.Session, tokens []int32) []float32 {
 }
 
 func TestErrorsAreStatusesAndFamilies(t *testing.T) {
-	cache := newCache(t, pagedkv.CacheConfig{Blocks: 2})
+	cache := newCache(t, pagedkv.CacheConfig{Groups: plainModel(2)})
 	session := open(t, cache)
 	_, err := cache.Begin(step(session, 1000))
 	if !errors.Is(err, pagedkv.ErrTooLarge) || !errors.Is(err, pagedkv.ErrMisuse) {
@@ -205,8 +214,9 @@ func TestForgottenObjectsAreClosed(t *testing.T) {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		runtime.GC()
 		stats, err := cache.Stats()
+		pools, _ := cache.PoolStats(pagedkv.AllGroups)
 		if err == nil && stats.Sessions+stats.Snapshots+stats.Batches == 0 &&
-			stats.UsedBlocks == 0 {
+			pools.UsedBlocks == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -216,9 +226,9 @@ func TestForgottenObjectsAreClosed(t *testing.T) {
 }
 
 func TestManyGoroutines(t *testing.T) {
-	cache := newCache(
-		t, pagedkv.CacheConfig{Blocks: 256, Prefix: &pagedkv.PrefixConfig{}, Threads: 2},
-	)
+	cache := newCache(t, pagedkv.CacheConfig{
+		Groups: plainModel(256), Prefix: &pagedkv.PrefixConfig{}, Threads: 2,
+	})
 	want := extend(t, open(t, cache), numbered(100, 40))
 	shared := open(t, cache)
 	var busy int64

@@ -209,6 +209,11 @@ func TestFiguresOfACache(t *testing.T) {
 	if stats.Blocks != 5 || stats.FreeBlocks != 5 {
 		t.Errorf("%+v", stats)
 	}
+	stats, err = cache.PoolStats(pagedkv.AllGroups)
+	must(t, err)
+	if stats.Blocks != 11 || stats.FreeBlocks != 11 {
+		t.Errorf("%+v", stats)
+	}
 	plan, err := pagedkv.ComputePlan(config, 0)
 	must(t, err)
 	if plan.Blocks != 6 || plan.BytesPerToken != 2*2*2*32*2 {

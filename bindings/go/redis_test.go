@@ -65,8 +65,7 @@ func needPlugin(t *testing.T) {
 
 func withRedis(redis pagedkv.RedisConfig) pagedkv.CacheConfig {
 	return pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32}},
-		Blocks: 32,
+		Groups: plainModel(32),
 		Prefix: &pagedkv.PrefixConfig{},
 		Store:  &pagedkv.StoreConfig{Redis: &redis},
 	}

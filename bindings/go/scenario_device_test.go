@@ -7,7 +7,7 @@ import (
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
 
-// device has the blocks of groups with block_bytes, of which each slot has the history of its
+// device has the blocks of opaque groups, of which each slot has the history of its
 // token.
 type device struct {
 	sync.Mutex

@@ -54,6 +54,12 @@ var actions = map[string]func(*player, object){
 			p.fields(o, stats)
 		}
 	},
+	"pool_stats": func(p *player, o object) {
+		stats, err := p.cache.PoolStats(pagedkv.AllGroups)
+		if p.status(o, err) {
+			p.fields(o, stats)
+		}
+	},
 	"prefix_stats": func(p *player, o object) {
 		stats, err := p.cache.Prefix().StatsOfAll()
 		if o["all"] == nil {

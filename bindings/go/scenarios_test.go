@@ -80,7 +80,7 @@ type player struct {
 	tolerance float64
 	sessions  map[string]*pagedkv.Session
 	snapshots map[string]*pagedkv.Snapshot
-	device    *device      // nil if no group has block_bytes
+	device    *device      // nil if no group is opaque
 	now       atomic.Int64 // the cache's clock, in milliseconds
 }
 
@@ -128,10 +128,10 @@ func (p *player) configure(given object) {
 	}
 	p.fill(&p.config, given)
 	p.config.Clock = func() time.Duration { return time.Duration(p.now.Load()) * time.Millisecond }
-	if p.config.Groups[0].BlockBytes != 0 {
+	if p.config.Groups[0].Kind == pagedkv.LayersOpaqueKV {
 		p.device = &device{}
-		for range p.config.Groups {
-			p.device.slots = append(p.device.slots, make([]uint64, p.config.Blocks*slotsPerBlock))
+		for _, group := range p.config.Groups {
+			p.device.slots = append(p.device.slots, make([]uint64, group.Blocks*slotsPerBlock))
 		}
 		p.config.BlockIO = p.device
 	}

@@ -38,8 +38,9 @@ func TestDirectoriesThatAreNone(t *testing.T) {
 	must(t, os.WriteFile(file, nil, 0o600))
 	must(t, os.Symlink(directory, link))
 	config := pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16}},
-		Blocks: 4,
+		Groups: []pagedkv.LayerGroup{
+			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Blocks: 4},
+		},
 	}
 	create := func(directory string) error {
 		config.MemoryDirectory = directory

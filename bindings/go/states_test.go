@@ -22,10 +22,13 @@ func newHybrid(t *testing.T, storage pagedkv.Storage) *pagedkv.Cache {
 	t.Helper()
 	return newCache(t, pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{
-			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16},
-			{Layers: 2, StateBytes: stateBytes, CheckpointTokens: 32, MaxDraftTokens: 4},
+			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Blocks: 64},
+			{
+				Layers: 2, Kind: pagedkv.LayersStates, LayerBytes: stateBytes, CheckpointTokens: 32,
+				MaxDraftTokens: 4, Blocks: 64,
+			},
 		},
-		Storage: storage, Blocks: 64, Threads: 1,
+		Storage: storage, Threads: 1,
 	})
 }
 
@@ -206,12 +209,12 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 	refused(t, errorOf(batch.States(1)), pagedkv.ErrStaleHandle)
 
 	for _, group := range []pagedkv.LayerGroup{
-		{Layers: 1, StateBytes: 8, Window: 4},
-		{Layers: 1, StateBytes: 8, CheckpointTokens: 24},
-		{Layers: 1, StateBytes: 8, MaxDraftTokens: 257},
+		{Window: 4}, {CheckpointTokens: 24}, {MaxDraftTokens: 257},
 	} {
+		group.Layers, group.Kind, group.LayerBytes = 1, pagedkv.LayersStates, 8
+		group.Blocks = 8
 		refused(t, errorOf(pagedkv.NewCache(
-			pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{group}, Blocks: 8},
+			pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{group}},
 		)), pagedkv.ErrInvalidArgument)
 	}
 }

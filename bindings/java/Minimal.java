@@ -42,10 +42,10 @@ public class Minimal {
     model.query_heads = QUERY_HEADS;
     model.kv_heads = KV_HEADS;
     model.key_dim = DIM;
+    model.blocks = 64;
     model.write(); // to its memory, since it is passed by its address
     Pkv.pkv_cache_config config = new Pkv.pkv_cache_config();
     config.groups = model.getPointer();
-    config.blocks = 64;
 
     Pointer[] cache = new Pointer[1];
     Pointer[] session = new Pointer[1];
@@ -94,7 +94,9 @@ public class Minimal {
 
     Pkv.pkv_cache_stats stats = new Pkv.pkv_cache_stats();
     check(pkv.pkv_cache_get_stats(cache[0], stats));
-    System.out.printf("%d blocks hold %d tokens%n", stats.used_blocks, stats.tokens);
+    Pkv.pkv_pool_stats pools = new Pkv.pkv_pool_stats();
+    check(pkv.pkv_cache_get_pool_stats(cache[0], Pkv.PKV_ALL_GROUPS, pools));
+    System.out.printf("%d blocks hold %d tokens%n", pools.used_blocks, stats.tokens);
     check(pkv.pkv_cache_destroy(cache[0])); // closes the session as well
   }
 }

@@ -28,8 +28,9 @@ local function struct(name, fields)
 end
 
 local model = struct("pkv_layer_group",
-  {layers = layers, query_heads = query_heads, kv_heads = kv_heads, key_dim = dim})
-local config = struct("pkv_cache_config", {groups = model, blocks = 64})
+  {layers = layers, query_heads = query_heads, kv_heads = kv_heads, key_dim = dim,
+   blocks = 64})
+local config = struct("pkv_cache_config", {groups = model})
 
 local out_cache = ffi.new("pkv_cache[1]")
 local out_session = ffi.new("pkv_session[1]")

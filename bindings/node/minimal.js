@@ -6,10 +6,9 @@ const pkv = require('./pagedkv.js');
 const LAYERS = 2, QUERY_HEADS = 4, KV_HEADS = 2, DIM = 32, TOKENS = 20;
 
 const model = {...pkv.make('pkv_layer_group'),
-               layers: LAYERS, query_heads: QUERY_HEADS, kv_heads: KV_HEADS, key_dim: DIM};
+               layers: LAYERS, query_heads: QUERY_HEADS, kv_heads: KV_HEADS, key_dim: DIM, blocks: 64};
 const config = pkv.make('pkv_cache_config');
 config.groups = pkv.place('pkv_layer_group', model);
-config.blocks = 64;
 
 const [cache, session, batch] = [[null], [null], [null]];
 pkv.pkv_cache_create(config, cache);
@@ -49,5 +48,7 @@ try {
 
 const stats = pkv.make('pkv_cache_stats');
 pkv.pkv_cache_get_stats(cache[0], stats);
-console.log(`${stats.used_blocks} blocks hold ${stats.tokens} tokens`);
+const pools = pkv.make('pkv_pool_stats');
+pkv.pkv_cache_get_pool_stats(cache[0], pkv.PKV_ALL_GROUPS, pools);
+console.log(`${pools.used_blocks} blocks hold ${stats.tokens} tokens`);
 pkv.pkv_cache_destroy(cache[0]); // closes the session as well

@@ -203,9 +203,9 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
  * block: copy from[i] to to[i].
  *
  * If all holders of such a block are in this batch and write to it, one of them keeps it, so n
- * holders need n - 1 new blocks. With storage PAGED the copies are already made, except in groups
- * with block_bytes. There, and with storage NONE, the engine must make all of them before it writes
- * the first row.
+ * holders need n - 1 new blocks. With storage PAGED the copies are already made, except in opaque
+ * groups. There, and with storage NONE, the engine must make all of them before it writes the first
+ * row.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
@@ -236,10 +236,10 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  *
  * @param      batch     The batch.
  * @param      layer     The layer of the model.
- * @param[out] before    [sessions]: the state of each session, state_bytes bytes at a multiple of
+ * @param[out] before    [sessions]: the state of each session, layer_bytes bytes at a multiple of
  *                       64. An entry is NULL if its session has no token yet.
  * @param      capacity  Entries that after has room for.
- * @param[out] after     [capacity]: where to write, state_bytes each.
+ * @param[out] after     [capacity]: where to write, layer_bytes each.
  * @param[out] count     The number of entries of after.
  *
  * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE).

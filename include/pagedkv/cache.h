@@ -24,7 +24,8 @@ typedef enum pkv_storage PKV_ENUM {
   PKV_STORAGE_PAGED = 0, /**< In the library's blocks (default). */
   /**
    * In the engine's memory; the cache has only block ids. Write, attend and read are UNSUPPORTED.
-   * With block_bytes, the library can still copy the blocks.
+   * The library can still copy the blocks if all groups are opaque (PKV_LAYERS_OPAQUE_KV,
+   * PKV_LAYERS_OPAQUE_STATES).
    */
   PKV_STORAGE_NONE = 1
 } pkv_storage;
@@ -107,12 +108,40 @@ typedef enum pkv_huge_pages PKV_ENUM {
   PKV_HUGE_PAGES_REQUIRE = 2 /**< Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY. */
 } pkv_huge_pages;
 
+/** What the layers of a group keep. */
+typedef enum pkv_layer_kind PKV_ENUM {
+  PKV_LAYERS_KV = 0,     /**< Keys and values (default). */
+  PKV_LAYERS_LATENT = 1, /**< Keys; V is the first value_dim dims of K (MLA, absorbed). */
+  /**
+   * A state of layer_bytes bytes (linear attention, state-space models, short convolutions). A
+   * block holds one state of each layer. See pkv_batch_get_states.
+   */
+  PKV_LAYERS_STATES = 2,
+  /**
+   * Keys and values that only the engine can read and write: they are on a device, say. A block
+   * has layer_bytes bytes in each layer, and block_io copies it. Calls that need the numbers
+   * (write, attend, read, kv_view) are UNSUPPORTED; the engine copies blocks as
+   * pkv_batch_get_block_copies says. With storage NONE, all groups are opaque, or none.
+   */
+  PKV_LAYERS_OPAQUE_KV = 3,
+  /** States that only the engine can read and write, with the rules of OPAQUE_KV. */
+  PKV_LAYERS_OPAQUE_STATES = 4
+} pkv_layer_kind;
+
 /**
  * A group of layers with the same shape and window.
  *
  * A plain model is one group. A hybrid model has several, for example one for its full and one for
  * its sliding-window layers. A `layer` parameter is an index among all layers of the model, a
  * `group` parameter one among the groups of the config.
+ *
+ * `kind` determines which fields are used; the others must be 0:
+ *
+ *   all kinds               layers, layer_indices, blocks
+ *   KV, LATENT              heads, dims, dtypes, window, sinks, rotation and its matrices
+ *   STATES, OPAQUE_STATES   layer_bytes, checkpoint_tokens, max_draft_tokens
+ *   OPAQUE_KV               layer_bytes, window, sinks; query_heads and dims, which may be 0, only
+ *                           for active_parameters
  */
 typedef struct pkv_layer_group {
   uint32_t struct_size; /**< Must be sizeof(pkv_layer_group). */
@@ -122,6 +151,7 @@ typedef struct pkv_layer_group {
    * the previous group.
    */
   const uint32_t* layer_indices;
+  pkv_layer_kind kind;   /**< What the layers keep. Default KV. */
   uint32_t query_heads;  /**< A multiple of kv_heads, 1 or more. */
   uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
   uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
@@ -139,18 +169,14 @@ typedef struct pkv_layer_group {
   uint32_t window;
   /** With a window: this many tokens at the start stay visible and in memory (StreamingLLM). */
   uint32_t sinks;
-  /** 1: V is the first value_dim dims of K and is not stored again (the absorbed form of MLA). */
-  uint32_t latent;
   pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
   /** Another rotation, by the caller's matrices (experimental.h). NULL (default): `rotation`. */
   const struct pkv_rotation_matrices* rotation_matrices;
   /**
-   * Each layer keeps a state of this many bytes instead of K and V (linear attention, state-space
-   * models, short convolutions); 0 (default): layers keep K and V. With states, heads, dims,
-   * dtypes, window, sinks and latent must be 0. A block holds one state of each layer. See
-   * pkv_batch_get_states.
+   * STATES and opaque kinds: the bytes of a layer in a block, 1 or more. That is the layer's state,
+   * or what it keeps of block_size tokens. A block of an opaque group has up to 2^40 bytes in all.
    */
-  uint64_t state_bytes;
+  uint64_t layer_bytes;
   /**
    * With states: the session keeps its state after every checkpoint_tokens tokens (a checkpoint)
    * until these tokens are trimmed. A multiple of block_size; 0 (default): no checkpoints.
@@ -162,17 +188,7 @@ typedef struct pkv_layer_group {
    * Default 0.
    */
   uint32_t max_draft_tokens;
-  /**
-   * The bytes of a block of this group, in all of its layers, up to 2^40, if only the engine can
-   * read and write them: they are on a device, say. The cache then needs block_io. 0 (default): the
-   * bytes are the library's, or with storage NONE unknown to it. kv_heads, dtypes, latent and
-   * rotation must be 0; query_heads and dims are used only for active_parameters. With state_bytes,
-   * a block has room for one state of each layer. Calls that need the numbers (write, attend, read,
-   * kv_view, states) are UNSUPPORTED; the engine copies blocks as pkv_batch_get_block_copies says.
-   * With storage NONE, all groups have block_bytes, or none.
-   */
-  uint64_t block_bytes;
-  /** Blocks of this group; 0 (default): as `blocks` or memory_bytes of the config say. */
+  /** Blocks of this group. Set them in all groups, or memory_bytes of the config instead. */
   uint64_t blocks;
 } pkv_layer_group;
 
@@ -232,8 +248,8 @@ typedef struct pkv_prefix_config {
  * their `user` points to, must outlive the cache. A plain model is one group:
  *
  *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
- *                            .kv_heads = 8, .key_dim = 128};
- *   pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4096};
+ *                            .kv_heads = 8, .key_dim = 128, .blocks = 4096};
+ *   pkv_cache_config config = {.struct_size = sizeof config, .groups = &model};
  */
 typedef struct pkv_cache_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_cache_config). */
@@ -250,19 +266,13 @@ typedef struct pkv_cache_config {
   /**
    * 1: the groups share memory_bytes, so that one can use what another does not need. The memory is
    * cut into pages; each holds blocks of one group at a time (guide/group_memory.md). Needs
-   * memory_bytes instead of numbers of blocks, and layout PACKED. 0 (default): each group has its
-   * own memory.
+   * memory_bytes and layout PACKED. 0 (default): each group has its own memory.
    */
   uint32_t groups_share_memory;
   /**
-   * Blocks of each group that does not set its own. Set this, memory_bytes, or `blocks` of all
-   * groups.
-   */
-  uint64_t blocks;
-  /**
-   * Bytes for K and V of all groups. Every group that does not set `blocks` gets the same number of
-   * blocks, as many as fit. If groups have different windows, that wastes memory: set `blocks` of
-   * each group, or groups_share_memory.
+   * Bytes for K, V and states of all groups, which get the same number of blocks each, as many as
+   * fit. If groups have different windows, that wastes memory: set groups_share_memory. 0
+   * (default): each group has its own number of blocks.
    */
   uint64_t memory_bytes;
   /**
@@ -306,7 +316,7 @@ typedef struct pkv_cache_config {
   const pkv_prefix_config* prefix;
   /**
    * A store for blocks outside memory (store.h); NULL (default): none. Needs a prefix index, and
-   * storage PAGED or groups with block_bytes.
+   * storage PAGED or opaque groups.
    */
   const struct pkv_store_config* store;
 
@@ -316,7 +326,7 @@ typedef struct pkv_cache_config {
   const pkv_runner* runner; /**< The caller's threads; then threads must be 0. NULL: oneTBB's. */
   /** Receives log messages (guide/diagnose.md). NULL (default): no log. */
   const pkv_logger* logger;
-  /** Copies blocks of groups with block_bytes. NULL (default): no group has them. */
+  /** Copies blocks of opaque groups, which need it. NULL (default): no group is opaque. */
   const pkv_block_io* block_io;
   /** For durations of hints. NULL (default): the system's monotonic clock. */
   const pkv_clock* clock;
@@ -327,11 +337,11 @@ typedef struct pkv_cache_plan {
   uint32_t struct_size; /**< Must be sizeof(pkv_cache_plan). */
   uint32_t group_count; /**< The number of groups that these sizes cover. */
   /**
-   * K and V of one token in all layers; states have none. With block_bytes: its part of a block,
+   * K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
    * rounded up.
    */
   uint64_t bytes_per_token;
-  /** K and V of block_size tokens, or one state of each layer, or block_bytes. */
+  /** K and V of block_size tokens, or one state, in all layers. */
   uint64_t bytes_per_block;
   /** Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
    * memory. */
@@ -341,11 +351,11 @@ typedef struct pkv_cache_plan {
    * group, the lowest of all groups.
    */
   uint64_t tokens;
-  uint64_t memory_bytes;      /**< Bytes of all K and V memory; of block_bytes, the engine's. */
+  uint64_t memory_bytes;      /**< Bytes of all K and V memory; of opaque groups, the engine's. */
   uint64_t bookkeeping_bytes; /**< Bytes of the pools' own tables. */
 } pkv_cache_plan;
 
-/** The group of pkv_cache_compute_plan for all groups. */
+/** A `group` parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups. */
 #define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
 
 /**
@@ -407,7 +417,8 @@ typedef struct pkv_cache_info {
 PKV_API pkv_status pkv_cache_get_info(pkv_cache cache, pkv_cache_info* out);
 
 /**
- * Returns the statistics of a cache over all groups. Exact while no other thread uses the cache.
+ * Returns the statistics of a cache over all groups; pkv_cache_get_pool_stats has those of blocks.
+ * Exact while no other thread uses the cache.
  *
  * @param      cache  The cache.
  * @param[out] out    The statistics.
@@ -417,10 +428,10 @@ PKV_API pkv_status pkv_cache_get_info(pkv_cache cache, pkv_cache_info* out);
 PKV_API pkv_status pkv_cache_get_stats(pkv_cache cache, pkv_cache_stats* out);
 
 /**
- * Returns the statistics of the pool of one group.
+ * Returns the statistics of the pool of one group, or their sums over all groups.
  *
  * @param      cache  The cache.
- * @param      group  The index of the group.
+ * @param      group  The index of the group, or PKV_ALL_GROUPS.
  * @param[out] out    The statistics.
  *
  * Statuses: OUT_OF_RANGE. Since 1.0.

@@ -252,7 +252,7 @@ typedef struct pkv_runner {
 
 /**
  * Functions that copy the bytes of blocks which only the engine can read, for example on a device:
- * those of layer groups with block_bytes (cache.h). They are hooks. A call copies n blocks of one
+ * those of opaque layer groups (cache.h). They are hooks. A call copies n blocks of one
  * group, each named once, and returns when the bytes are there. No step waits for a call, and the
  * library holds no lock in it.
  *
@@ -265,14 +265,14 @@ typedef struct pkv_block_io {
   uint32_t reserved;    /**< Must be 0. */
   void* user;           /**< Passed to both functions. */
   /**
-   * Copies blocks to memory. Returns 0 or a negative errno. `to` is [n][block_bytes], all 0, at a
-   * multiple of 64 bytes, from the allocator of the cache. Block i holds tokens[i] tokens (a block
-   * of states: its state). Bytes of other slots may be those of other sequences; leave them 0, or
-   * they get into files.
+   * Copies blocks to memory. Returns 0 or a negative errno. `to` is n blocks of layers *
+   * layer_bytes bytes, all 0, at a multiple of 64 bytes, from the allocator of the cache. Block i
+   * holds tokens[i] tokens (a block of states: its state). Bytes of other slots may be those of
+   * other sequences; leave them 0, or they get into files.
    */
   int32_t (*read)(void* user, uint32_t group, size_t n, const uint32_t* blocks,
                   const uint32_t* tokens, void* to);
-  /** Copies memory, [n][block_bytes], to whole blocks. Returns 0 or a negative errno. */
+  /** Copies memory, n such blocks, to whole blocks. Returns 0 or a negative errno. */
   int32_t (*write)(void* user, uint32_t group, size_t n, const uint32_t* blocks, const void* from);
 } pkv_block_io;
 

@@ -2,7 +2,7 @@
  * descriptor, a buffer or the caller's functions, and loads them into a cache of the same model.
  *
  * The loading cache may be in another process and have a different block size, layout or
- * instruction set. A different block size works without states and block_bytes; what is left of a
+ * instruction set. A different block size works without states and opaque groups; what is left of a
  * window must begin at a multiple of the new size. If both caches store F32, F16 or BF16, a load
  * converts between these types; other types must be the same and come back bit for bit. Blocks that
  * sessions share are written once, and shared again after loading. guide/files.md shows examples;
@@ -132,7 +132,7 @@ typedef struct pkv_file_item {
  * contains
  *
  * - token ids, including those that suspended sessions remember,
- * - K and V as stored: what is left of a window, what block_io reads for groups with block_bytes,
+ * - K and V as stored: what is left of a window, what block_io reads of opaque groups,
  *   and otherwise nothing with storage NONE,
  * - priorities, uses of the prefix index, retentions and salts.
  *
@@ -202,7 +202,7 @@ typedef struct pkv_file_info {
   uint32_t block_size;     /**< Tokens per block of the cache that was saved. */
   uint32_t group_count;    /**< Layer groups. */
   uint32_t layers;         /**< Layers over all groups. */
-  uint32_t has_kv;         /**< 0: saved with storage NONE, without block_bytes. */
+  uint32_t has_kv;         /**< 0: saved with storage NONE, without opaque groups. */
   uint32_t authenticated;  /**< 1: saved with a key, so encrypted and authenticated. */
   uint32_t fingerprint_size;     /**< Bytes of the fingerprint; 0: the file has none. */
   unsigned char fingerprint[64]; /**< The fingerprint. */

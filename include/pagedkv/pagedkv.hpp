@@ -3,9 +3,9 @@
  * (Over 800 lines: one file is easier to include, and most functions forward one call.)
  *
  *   pagedkv::LayerGroup model;                          fields as in pkv_layer_group
- *   model.layers = 2;                                   ...
+ *   model.layers = 2, model.blocks = 64;                ...
  *   pagedkv::CacheConfig config;                        fields as in pkv_cache_config
- *   config.groups = &model, config.blocks = 64;
+ *   config.groups = &model;
  *   pagedkv::Cache cache(config);
  *   pagedkv::Session session = cache.open();
  *   pagedkv::Batch batch = cache.begin({session}, {20});
@@ -546,7 +546,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
     check(pkv_session_read(handle_, layer, first, n, k.get(), v.get()));
   }
 
-  /** Copies a state, state_bytes bytes. */
+  /** Copies a state, layer_bytes bytes. */
   void read_state(uint32_t layer, uint64_t tokens, Span<unsigned char> state) const {
     check(pkv_session_read_state(handle_, layer, tokens, state.size(), state.data()));
   }
@@ -891,7 +891,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     return detail::filled<pkv_cache_stats>(
         [&](auto* out) { return pkv_cache_get_stats(handle_, out); });
   }
-  pkv_pool_stats pool_stats(uint32_t group = 0) const {
+  pkv_pool_stats pool_stats(uint32_t group = PKV_ALL_GROUPS) const {
     return detail::filled<pkv_pool_stats>(
         [&](auto* out) { return pkv_cache_get_pool_stats(handle_, group, out); });
   }

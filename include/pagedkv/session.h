@@ -281,7 +281,7 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
  * @param      session  The session.
  * @param      layer    The layer of the model.
  * @param      tokens   The number of tokens that the state has seen.
- * @param      size     Bytes that state has room for: state_bytes of the group.
+ * @param      size     Bytes that state has room for: layer_bytes of the group.
  * @param[out] state    [size]: the state.
  *
  * Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),

@@ -9,9 +9,10 @@ extern "C" {
 #endif
 
 /**
- * Statistics of a pkv_pool, or of one layer group of a cache.
+ * Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups.
  *
- * blocks = free_blocks + used_blocks + retired_blocks.
+ * Blocks that are neither free nor in use are retired: they are never used again because their
+ * generation reached its limit.
  */
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< Must be sizeof(pkv_pool_stats). */
@@ -21,19 +22,17 @@ typedef struct pkv_pool_stats {
   uint64_t free_blocks; /**< Blocks without references. */
   uint64_t used_blocks; /**< Blocks with at least one reference. */
   /**
-   * The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
-   * several threads took blocks at the same time.
+   * The most blocks used at once so far; of all groups, the sum of what each used at most. An
+   * estimate if the pool has 4096 blocks or more and several threads took blocks at the same time.
    */
   uint64_t used_blocks_peak;
   uint64_t shared_blocks; /**< Blocks with more than one reference. */
-  /** Blocks never used again because their generation reached its limit. */
-  uint64_t retired_blocks;
-  uint64_t references; /**< References to all blocks. */
+  uint64_t references;    /**< References to all blocks. */
 } pkv_pool_stats;
 
 /**
- * Statistics of a cache over all layer groups. Fields "so far" only rise; the others are current
- * values. Since 1.0.
+ * Statistics of a cache over all layer groups, beside those of their pools. Fields "so far" only
+ * rise; the others are current values. Since 1.0.
  */
 typedef struct pkv_cache_stats {
   uint32_t struct_size;        /**< Must be sizeof(pkv_cache_stats). */
@@ -42,30 +41,19 @@ typedef struct pkv_cache_stats {
   uint32_t batches;            /**< Batches in progress: neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
   /**
-   * Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages that
-   * groups have now.
-   */
-  uint64_t blocks;
-  uint64_t free_blocks;      /**< Blocks that are free. */
-  uint64_t used_blocks;      /**< Blocks in use; a shared block counts once. */
-  uint64_t used_blocks_peak; /**< The most blocks in use at once so far. */
-  /**
-   * Of used_blocks, those that only the prefix index holds and that are not pinned. They are
+   * Of the blocks in use, those that only the prefix index holds and that are not pinned. They are
    * evicted when free blocks run out.
    */
   uint64_t evictable_blocks;
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
   /** Slots that hold a token, over all groups; a shared block counts once. */
   uint64_t filled_slots;
-  uint64_t used_slots;       /**< Slots of all used blocks, filled or not. */
   uint64_t memory_bytes;     /**< Bytes of K and V memory that the cache has mapped or allocated. */
   uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
   uint64_t commits;          /**< Batches committed so far. */
-  uint64_t aborts;           /**< Batches aborted so far. */
   uint64_t committed_tokens; /**< Tokens committed so far. */
   uint64_t suspensions;      /**< Sessions suspended so far. */
   /* With groups_share_memory in the config, else 0: */
-  uint64_t page_bytes; /**< Bytes of a page. */
   uint64_t pages;      /**< Pages in all. */
   uint64_t free_pages; /**< Pages of no group now. */
   /* With block_io in the config, else 0: */

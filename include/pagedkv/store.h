@@ -23,7 +23,7 @@
  * No decode step waits for these threads or for the store: a store that is slow, full or
  * unreachable costs hits but causes no errors.
  *
- * For groups with block_bytes, each of the two threads copies up to 1/16 of the blocks at a time
+ * For opaque groups, each of the two threads copies up to 1/16 of the blocks at a time
  * (or one block) by block_io. Steps do not wait for it, but a block that is being copied is in use
  * (moving_blocks of pkv_cache_stats), so pkv_batch_begin may return OUT_OF_BLOCKS: retry if nothing
  * is left to suspend. A copy that fails costs hits, and is counted and logged.
@@ -85,7 +85,7 @@ typedef struct pkv_store {
 
 /**
  * How a cache uses a store: see pkv_cache_config.store. Needs a prefix index, and storage PAGED or
- * groups with block_bytes.
+ * opaque groups.
  */
 typedef struct pkv_store_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_store_config). */
@@ -101,7 +101,7 @@ typedef struct pkv_store_config {
   const pkv_store* store;
   /**
    * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
-   * settings, the rank with tensor or pipeline parallelism, and with block_bytes the order of the
+   * settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of the
    * engine's bytes; for example a hash of these. NULL: none.
    */
   const void* fingerprint;

@@ -115,7 +115,13 @@ pkv_status pkv_cache_format_metrics(pkv_cache handle, size_t capacity, char* tex
 pkv_status pkv_cache_get_pool_stats(pkv_cache handle, uint32_t group, pkv_pool_stats* out) {
   return guarded([&] {
     const CacheLease cache(handle);
-    fill_struct(out, public_stats(cache->group(group).pool), "out");
+    pkv_pool_stats stats{};
+    stats.struct_size = sizeof stats;
+    if (group != PKV_ALL_GROUPS)
+      add_stats(cache->group(group).pool, stats);
+    else
+      for (const auto& each : cache->groups()) add_stats(each->pool, stats);
+    fill_struct(out, stats, "out");
   });
 }
 

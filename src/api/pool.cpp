@@ -96,7 +96,10 @@ pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block* blocks) 
 pkv_status pkv_pool_get_stats(pkv_pool handle, pkv_pool_stats* out) {
   return guarded([&] {
     const PoolLease pool(handle);
-    fill_struct(out, public_stats(*pool), "out");
+    pkv_pool_stats stats{};
+    stats.struct_size = sizeof stats;
+    add_stats(*pool, stats);
+    fill_struct(out, stats, "out");
   });
 }
 

@@ -1,5 +1,5 @@
-// The counters of a pool as the C interface shows them. A pkv_pool and a layer group of a cache
-// have the same ones, so pool.cpp and cache.cpp share this.
+// The counters of pools as the C interface shows them. A pkv_pool and a layer group of a cache have
+// the same ones, so pool.cpp and cache.cpp share this.
 #pragma once
 
 #include <pagedkv/stats.h>
@@ -8,18 +8,14 @@
 
 namespace pkv::api {
 
-inline pkv_pool_stats public_stats(const memory::Pool& pool) {
+inline void add_stats(const memory::Pool& pool, pkv_pool_stats& sum) {
   const memory::PoolStats stats = pool.stats();
-  pkv_pool_stats out{};
-  out.struct_size = sizeof out;
-  out.blocks = stats.blocks;
-  out.free_blocks = stats.free;
-  out.used_blocks = stats.used;
-  out.shared_blocks = stats.shared;
-  out.retired_blocks = stats.retired;
-  out.references = stats.references;
-  out.used_blocks_peak = stats.used_peak;
-  return out;
+  sum.blocks += stats.blocks;
+  sum.free_blocks += stats.free;
+  sum.used_blocks += stats.used;
+  sum.used_blocks_peak += stats.used_peak;
+  sum.shared_blocks += stats.shared;
+  sum.references += stats.references;
 }
 
 }  // namespace pkv::api

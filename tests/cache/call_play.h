@@ -55,7 +55,7 @@ class CallPlay : public DrawnCall {
     pkv_kv_view unit = view_;
     unit.kv_heads = 2, unit.block_size = view_.layout == PKV_LAYOUT_PACKED ? 16 : 1,
     unit.blocks = 1;
-    unit.latent = view_.latent = model_.latent ? 1 : 0;
+    unit.latent = view_.latent = model_.latent() ? 1 : 0;
     uint64_t size = 0;
     CHECK(pkv_kv_view_plan(&unit, &size));
     const size_t offset = view_.layout == PKV_LAYOUT_PACKED ? 0 : 4 * below(3);
@@ -84,7 +84,7 @@ class CallPlay : public DrawnCall {
     };
     view_.k = side(unit.k_head_stride, model_.dtype, view_.k_block_stride, view_.k_row_stride,
                    view_.k_head_stride, k_bytes_);
-    if (model_.latent == 0)
+    if (!model_.latent())
       view_.v = side(unit.v_head_stride, model_.values_dtype(), view_.v_block_stride,
                      view_.v_row_stride, view_.v_head_stride, v_bytes_);
   }
@@ -109,11 +109,11 @@ class CallPlay : public DrawnCall {
     stored_ = rows_of(model_, slots);
     const pkv_tensor k = given_.k.tensor(), v = given_.v.tensor(), read_k = stored_.k.tensor(),
                      read_v = stored_.v.tensor();
-    CHECK(pkv_kv_write_slots(nullptr, &view_, slots, ids.data(), &k,
-                             model_.latent != 0 ? nullptr : &v));
+    CHECK(
+        pkv_kv_write_slots(nullptr, &view_, slots, ids.data(), &k, model_.latent() ? nullptr : &v));
     CHECK(pkv_kv_read_slots(nullptr, &view_, slots, ids.data(), &read_k, &read_v));
     expect_rounded(given_.k, stored_.k, model_.dtype);
-    if (model_.latent == 0) expect_rounded(given_.v, stored_.v, model_.values_dtype());
+    if (!model_.latent()) expect_rounded(given_.v, stored_.v, model_.values_dtype());
     for (const Sequence& one : sequences_)
       contents_.push_back(rows_at(one, 0, one.length, stored_));
     for (size_t s = 0; s < sequences_.size() && top_ != 0; s++) bounds_.push_back(bounds_of(s));
@@ -161,7 +161,7 @@ class CallPlay : public DrawnCall {
     const float what = random.pick({NAN, INFINITY, -INFINITY});
     if (random.chance(50))
       given_.k.set(slot, head, static_cast<uint32_t>(random.below(model_.key_dim)), what);
-    if (random.chance(50) || model_.latent != 0)
+    if (random.chance(50) || model_.latent())
       given_.v.set(slot, head, static_cast<uint32_t>(random.below(model_.value_dim)), what);
   }
 
@@ -367,7 +367,7 @@ class CallPlay : public DrawnCall {
     for (const Sequence& one : sequences_) first_rows_.push_back(one.first_row);
     if (padding_ != Padding::none)
       CHECK(pkv_batch_set_first_rows(batch, first_rows_.size(), first_rows_.data()));
-    CHECK(pkv_batch_write(batch, 0, &k, model_.latent != 0 ? nullptr : &v));
+    CHECK(pkv_batch_write(batch, 0, &k, model_.latent() ? nullptr : &v));
   }
 
   // Checks that a session holds what was given, except for what it dropped or left behind.

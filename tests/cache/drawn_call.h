@@ -25,8 +25,8 @@ class DrawnCall {
         {"window of the layer", model_.window != 0},
         {"rotation", model_.rotation != PKV_ROTATION_NONE},
         {"rotation and choice", model_.rotation != PKV_ROTATION_NONE && top_ != 0},
-        {"latent values", model_.latent != 0},
-        {"latent values and choice", model_.latent != 0 && top_ != 0},
+        {"latent values", model_.latent()},
+        {"latent values and choice", model_.latent() && top_ != 0},
         {"large dims", model_.key_dim > 256},
         {"long prompt", has_long_prompt()},
         {"long prompt and mass", has_long_prompt() && wants_mass_},
@@ -56,7 +56,7 @@ class DrawnCall {
         {"tree with slopes in a cache", has_tree() && !slopes_.empty() && cached_},
         {"tree with slopes and mass", has_tree() && !slopes_.empty() && wants_mass_},
         {"tree of bits", has_tree() && masking_ == Masking::words},
-        {"tree of latent values", has_tree() && model_.latent != 0},
+        {"tree of latent values", has_tree() && model_.latent()},
         {"tree beside a long chain", has_tree() && has_long_chain_},
         {"bits at any positions", !has_tree() && !places_.empty()},
         {"bits at any positions with slopes", !has_tree() && !places_.empty() && !slopes_.empty()}};
@@ -114,11 +114,11 @@ class DrawnCall {
         model_.kv_heads * (large_ || random_.chance(85) ? between(1, 4) : between(5, 40));
     model_.key_dim = 16 * between(1, large_ ? 36 : 6);
     model_.dtype = stored_dtypes[below(std::size(stored_dtypes))];
-    model_.latent = random_.chance(15);
-    model_.value_dim = 16 * between(1, model_.latent != 0 ? model_.key_dim / 16 : large_ ? 36 : 6);
+    if (random_.chance(15)) model_.kind = PKV_LAYERS_LATENT;
+    model_.value_dim = 16 * between(1, model_.latent() ? model_.key_dim / 16 : large_ ? 36 : 6);
     model_.value_dtype =
-        model_.latent != 0 ? model_.dtype : stored_dtypes[below(std::size(stored_dtypes))];
-    if (model_.latent == 0 && random_.chance(20)) model_.rotation = PKV_ROTATION_HADAMARD;
+        model_.latent() ? model_.dtype : stored_dtypes[below(std::size(stored_dtypes))];
+    if (!model_.latent() && random_.chance(20)) model_.rotation = PKV_ROTATION_HADAMARD;
     const bool plain = random_.chance(60);
     view_.struct_size = sizeof view_;
     view_.layout = plain ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
@@ -588,7 +588,7 @@ class DrawnCall {
     text << pkv_isa_name(isa) << ", " << (view_.layout == PKV_LAYOUT_PLAIN ? "plain" : "packed")
          << ", blocks of " << block_size() << ", " << name_of(model_.dtype) << "/"
          << name_of(model_.values_dtype()) << ", dims " << model_.key_dim << "/" << model_.value_dim
-         << (model_.latent != 0 ? " latent" : "") << ", heads " << model_.query_heads << "/"
+         << (model_.latent() ? " latent" : "") << ", heads " << model_.query_heads << "/"
          << model_.kv_heads << ", bidirectional " << params_.bidirectional << ", window "
          << params_.window << "/" << params_.sinks << ", head windows " << windows_.size() << "/"
          << sinks_.size() << ", masking " << static_cast<int>(masking_) << ", lists " << list_size_

@@ -19,9 +19,9 @@ TEST(DroppedBlocks, GivesTheirMemoryBackAndAnswersOfThem) {
   Session session = open(cache);
   Random random(1);
   step(cache, session, model, 100, random);
-  EXPECT_EQ(1u, stats_of(cache).free_blocks);
+  EXPECT_EQ(1u, pool_stats_of(cache).free_blocks);
   drop(session, {0, 2, 3});
-  EXPECT_EQ(4u, stats_of(cache).free_blocks);
+  EXPECT_EQ(4u, pool_stats_of(cache).free_blocks);
   EXPECT_EQ(4u, info_of(session).blocks);
   EXPECT_EQ(100u, length_of(session));
   std::vector<uint32_t> table = block_table(session);
@@ -138,7 +138,7 @@ TEST_F(DroppedBlocksOfTheIndex, AreTakenFromItWhereNobodyElseUsesThem) {
   Session session = talk(96);
   drop(session, {2, 3});
   CHECK(pkv_cache_validate(cache_));
-  EXPECT_EQ(64u - 4, stats_of(cache_).free_blocks);
+  EXPECT_EQ(64u - 4, pool_stats_of(cache_).free_blocks);
   add(session, 96, 32);
   EXPECT_EQ(32u, matched(128));
   CHECK(pkv_session_suspend(session));

@@ -29,14 +29,19 @@ struct Elsewhere {
   };
   Elsewhere() : Elsewhere(Options()) {}
   explicit Elsewhere(const Options& options) : engine(2, options.blocks) {
-    const pkv_layer_group groups[] = {
-        made<pkv_layer_group>({.layers = 1, .block_bytes = options.block_bytes}),
-        made<pkv_layer_group>({.layers = 1, .window = window, .block_bytes = options.block_bytes})};
+    const pkv_layer_group groups[] = {made<pkv_layer_group>({.layers = 1,
+                                                             .kind = PKV_LAYERS_OPAQUE_KV,
+                                                             .layer_bytes = options.block_bytes,
+                                                             .blocks = options.blocks}),
+                                      made<pkv_layer_group>({.layers = 1,
+                                                             .kind = PKV_LAYERS_OPAQUE_KV,
+                                                             .window = window,
+                                                             .layer_bytes = options.block_bytes,
+                                                             .blocks = options.blocks})};
     auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
     auto config = made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
                                           .storage = PKV_STORAGE_NONE,
-                                          .blocks = options.blocks,
                                           .prefix = &prefix,
                                           .store = options.store,
                                           .block_io = engine.hooks(),
@@ -76,7 +81,7 @@ struct Elsewhere {
       }
     }
   }
-  uint64_t used() { return stats_of(cache).used_blocks - stats_of(cache).evictable_blocks; }
+  uint64_t used() { return pool_stats_of(cache).used_blocks - stats_of(cache).evictable_blocks; }
   uint64_t cached(const Text& whole) {
     uint64_t tokens = 99;
     CHECK(pkv_prefix_probe(cache, TextArg(whole), &tokens));

@@ -112,7 +112,8 @@ struct BigBlocks {
 
   explicit BigBlocks(uint64_t block_bytes) : bytes(block_bytes) {}
   Cache cache(uint64_t count) {
-    const auto group = made<pkv_layer_group>({.layers = 1, .block_bytes = bytes});
+    const auto group = made<pkv_layer_group>(
+        {.layers = 1, .kind = PKV_LAYERS_OPAQUE_KV, .layer_bytes = bytes, .blocks = count});
     auto io = made<pkv_block_io>();
     io.user = this;
     io.read = [](void* user, uint32_t, size_t n, const uint32_t* ids, const uint32_t*, void* to) {
@@ -128,8 +129,8 @@ struct BigBlocks {
       for (size_t i = 0; i < n; i++, at += own.bytes) own.blocks[ids[i]].assign(at, at + own.bytes);
       return 0;
     };
-    auto config = made<pkv_cache_config>(
-        {.groups = &group, .storage = PKV_STORAGE_NONE, .blocks = count, .block_io = &io});
+    auto config =
+        made<pkv_cache_config>({.groups = &group, .storage = PKV_STORAGE_NONE, .block_io = &io});
     return create(config);
   }
   Bytes content(size_t i) const {
@@ -169,8 +170,9 @@ TEST(ElsewhereFiles, AnotherModelIsRefused) {
   pkv_session loaded;
   size_t count = 0;
   REFUSED(PKV_MISMATCH, pkv_file_load(other, nullptr, &stream, 1, &loaded, nullptr, &count));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(),
-                                 "group 0: the file has bytes of a block: 100, the cache 101"))
+  EXPECT_NE(nullptr,
+            std::strstr(pkv_last_error(),
+                        "group 0: the file has bytes of a layer in a block: 100, the cache 101"))
       << pkv_last_error();
   const Cache ids = create(config_of({}, 4, PKV_STORAGE_NONE));
   REFUSED(PKV_MISMATCH, pkv_file_load(ids, nullptr, &stream, 1, &loaded, nullptr, &count));
@@ -200,7 +202,7 @@ TEST(ElsewhereFiles, AFailingDeviceCostsNothing) {
       size_t count = 0;
       REFUSED(PKV_IO, pkv_file_load(to.cache, nullptr, &at_path, 1, &loaded, nullptr, &count));
       EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "block_io: write of ")) << pkv_last_error();
-      EXPECT_EQ(0u, stats_of(to.cache).used_blocks);
+      EXPECT_EQ(0u, pool_stats_of(to.cache).used_blocks);
       CHECK(pkv_cache_validate(to.cache));
       CHECK(pkv_cache_validate(from.cache));
     }

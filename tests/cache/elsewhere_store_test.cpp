@@ -56,7 +56,7 @@ class ElsewhereStore : public testing::Test {
     at.compute(text).close();
     EXPECT_EQ(0u, flush(at));
     clear(at);
-    EXPECT_EQ(0u, stats_of(at.cache).used_blocks);
+    EXPECT_EQ(0u, pool_stats_of(at.cache).used_blocks);
   }
   static void expect_found(Elsewhere& at, const Text& text, uint64_t tokens) {
     Session session = open(at.cache);
@@ -278,16 +278,19 @@ TEST_F(ElsewhereStore, OthersGoOnWhereverTheDeviceStandsStill) {
 TEST_F(ElsewhereStore, StatesComeBackFromStoresAndFiles) {
   const auto make = [&](EngineMemory& engine) {
     const pkv_layer_group groups[] = {
-        made<pkv_layer_group>({.layers = 1, .block_bytes = EngineMemory::block_bytes}),
+        made<pkv_layer_group>({.layers = 1,
+                               .kind = PKV_LAYERS_OPAQUE_KV,
+                               .layer_bytes = EngineMemory::block_bytes,
+                               .blocks = 32}),
         made<pkv_layer_group>({.layers = 2,
-                               .state_bytes = 60,
+                               .kind = PKV_LAYERS_OPAQUE_STATES,
+                               .layer_bytes = EngineMemory::block_bytes / 2,
                                .checkpoint_tokens = 32,
-                               .block_bytes = EngineMemory::block_bytes})};
+                               .blocks = 32})};
     auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
     return create(made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
                                           .storage = PKV_STORAGE_NONE,
-                                          .blocks = 32,
                                           .prefix = &prefix,
                                           .store = &config_,
                                           .block_io = engine.hooks()}));

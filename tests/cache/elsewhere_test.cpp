@@ -13,19 +13,20 @@ using Text = std::vector<int32_t>;
 
 // A group of one layer whose blocks are the engine's.
 pkv_layer_group elsewhere(uint32_t window = 0) {
-  return made<pkv_layer_group>(
-      {.layers = 1, .window = window, .block_bytes = EngineMemory::block_bytes});
+  return made<pkv_layer_group>({.layers = 1,
+                                .kind = PKV_LAYERS_OPAQUE_KV,
+                                .window = window,
+                                .layer_bytes = EngineMemory::block_bytes,
+                                .blocks = 16});
 }
 
 struct Config : ModelConfig {
   std::vector<pkv_layer_group> all;
   pkv_prefix_config index = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
 
-  Config(EngineMemory& engine, std::vector<pkv_layer_group> given, uint64_t capacity = 16)
-      : all(std::move(given)) {
+  Config(EngineMemory& engine, std::vector<pkv_layer_group> given) : all(std::move(given)) {
     groups = all.data();
     group_count = static_cast<uint32_t>(all.size());
-    blocks = capacity;
     storage = PKV_STORAGE_NONE;
     block_io = engine.hooks();
     prefix = &index;
@@ -44,7 +45,7 @@ TEST(Elsewhere, AConfigMustSayHowBlocksAreCopied) {
   Config config(engine, {elsewhere()});
   create(config);
   config.block_io = nullptr;
-  refused(PKV_INVALID_ARGUMENT, config, "group 0 has block_bytes, but block_io is NULL");
+  refused(PKV_INVALID_ARGUMENT, config, "block_io is NULL, but group 0 has kind OPAQUE_KV");
   pkv_block_io io = *engine.hooks();
   config.block_io = &io;
   io.read = nullptr;
@@ -57,45 +58,50 @@ TEST(Elsewhere, AConfigMustSayHowBlocksAreCopied) {
   refused(PKV_INVALID_ARGUMENT, config, "block_io: reserved is 1, not 0");
   io.reserved = 0;
   config.all[0] = group_of({});
-  refused(PKV_INVALID_ARGUMENT, config, "block_io is given, but no group has block_bytes");
+  refused(PKV_INVALID_ARGUMENT, config, "block_io is given, but no group is opaque");
 }
 
 TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   EngineMemory engine(2, 16);
   Config config(engine, {elsewhere()});
   config.all[0].kv_heads = 1;
-  refused(PKV_INVALID_ARGUMENT, config, "group 0 has block_bytes, so its kv_heads, dtypes");
+  refused(PKV_INVALID_ARGUMENT, config, "group 0: kv_heads is 1; it must be 0 with kind OPAQUE_KV");
   config.all[0] = elsewhere();
   config.all[0].sinks = 4;
   refused(PKV_INVALID_ARGUMENT, config, "4 sinks without a window");
   config.all[0].sinks = 0;
   // A file has no larger ones, so what has them could not be saved.
-  config.all[0].block_bytes = (uint64_t{1} << 40) + 1;
-  refused(PKV_INVALID_ARGUMENT, config, "block_bytes is 1099511627777; it must be at most 2^40");
+  config.all[0].layers = 2;
+  config.all[0].layer_bytes = (uint64_t{1} << 39) + 1;
+  refused(PKV_INVALID_ARGUMENT, config,
+          "2 layers with 549755813889 bytes each is larger than 2^40");
+  config.all[0].layer_bytes = 0;
+  refused(PKV_INVALID_ARGUMENT, config,
+          "layer_bytes is 0; it must be 1 or more with kind OPAQUE_KV");
   config.all[0] = elsewhere();
-  config.all[0].layers = 3;
-  config.all[0].state_bytes = EngineMemory::block_bytes / 3 + 1;
-  refused(PKV_INVALID_ARGUMENT, config, "3 states of 44 bytes are more than block_bytes 130");
-  config.all[0].state_bytes -= 1;
+  config.all[0].max_draft_tokens = 1;
+  refused(PKV_INVALID_ARGUMENT, config, "max_draft_tokens is 1; it must be 0 with kind OPAQUE_KV");
+  config.all[0].kind = PKV_LAYERS_OPAQUE_STATES;
   create(config);
   config.all[0].window = 16;
-  refused(PKV_INVALID_ARGUMENT, config, "so its heads, dims, window and sinks must be 0");
+  refused(PKV_INVALID_ARGUMENT, config, "window is 16; it must be 0 with kind OPAQUE_STATES");
   config.all[0].window = 0;
   config.all[0].query_heads = 1;
-  refused(PKV_INVALID_ARGUMENT, config, "so its heads, dims, window and sinks must be 0");
+  refused(PKV_INVALID_ARGUMENT, config, "query_heads is 1; it must be 0 with kind OPAQUE_STATES");
   config.all[0] = elsewhere();
   config.prefix = nullptr;
   config.storage = PKV_STORAGE_PAGED;
   config.memory_directory = "/dev/shm";
-  refused(PKV_UNSUPPORTED, config, "memory_directory: all groups have block_bytes");
+  refused(PKV_UNSUPPORTED, config, "memory_directory: all groups are opaque");
   config.memory_directory = nullptr;
-  config.blocks = 0;
+  set_blocks(config, 0);
   config.memory_bytes = 1 << 20;
   config.groups_share_memory = 1;
   refused(PKV_UNSUPPORTED, config, "groups_share_memory: the blocks of group 0");
 
   Config mixed(engine, {elsewhere(), group_of({})});
-  refused(PKV_UNSUPPORTED, mixed, "group 0 has block_bytes and group 1 has none");
+  set_blocks(mixed, 16);
+  refused(PKV_UNSUPPORTED, mixed, "group 0 has kind OPAQUE_KV and group 1 kind KV");
   mixed.storage = PKV_STORAGE_PAGED;
   create(mixed);
 }
@@ -109,10 +115,10 @@ TEST(Elsewhere, APlanCountsTheEnginesBytes) {
   EXPECT_EQ(32 * EngineMemory::block_bytes, plan.memory_bytes);
   EXPECT_EQ(16u * 16, plan.tokens);
   EXPECT_EQ(0u, stats_of(create(config)).memory_bytes) << "the library has none of them";
-  config.blocks = 0;
+  set_blocks(config, 0);
   config.memory_bytes = 20 * EngineMemory::block_bytes + 7;
   EXPECT_EQ(20u, plan_of(config).blocks);
-  config.all[0].state_bytes = 100;
+  config.all[0].kind = PKV_LAYERS_OPAQUE_STATES;
   EXPECT_EQ(9u, plan_of(config).bytes_per_token) << "states do not grow with tokens";
   // Groups can share the engine's memory: pages then have a block of each.
   config.groups_share_memory = 1;
@@ -145,7 +151,8 @@ uint64_t serve(const Cache& cache, EngineMemory& engine, const Text& text) {
 TEST(Elsewhere, IdsAreSharedCopiedAndEvictedAsElsewhere) {
   for (const uint32_t window : {0u, 24u}) {
     EngineMemory engine(2, 8);
-    Config config(engine, {elsewhere(), elsewhere(window)}, 8);
+    Config config(engine, {elsewhere(), elsewhere(window)});
+    set_blocks(config, 8);
     Cache cache = create(config);
     Text text(70);
     std::iota(text.begin(), text.end(), 1);
@@ -165,7 +172,8 @@ TEST(Elsewhere, CallsThatNeedTheNumbersAreRefused) {
   EngineMemory engine(2, 16);
   Config config(engine, {group_of({}), elsewhere(), elsewhere()});
   config.storage = PKV_STORAGE_PAGED;
-  config.all[2].state_bytes = 40;
+  set_blocks(config, 16);
+  config.all[2].kind = PKV_LAYERS_OPAQUE_STATES;
   Cache cache = create(config);
   Session session = open(cache);
   Batch batch = begin(cache, {session}, {3});

@@ -64,7 +64,7 @@ TEST(GroupMemory, WhatOneGroupDoesNotUseAnotherCan) {
     EXPECT_EQ(26u, used(cache, sliding));
     CHECK(pkv_cache_validate(cache));
   }
-  EXPECT_EQ(0u, stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
 }
 
 TEST(GroupMemory, WhatCanNeverFitIsTooLarge) {
@@ -225,7 +225,7 @@ TEST(GroupMemory, ManyThreadsMovePages) {
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(pkv_cache_validate(cache));
-  EXPECT_EQ(0u, stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
   EXPECT_GT(steps, 300u);
   // Either group can take all of it again.
   Session session = open(cache);

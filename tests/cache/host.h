@@ -40,7 +40,7 @@ class HostMemory {
     view.rotation = model.rotation;
     view.rotation_matrices = model.rotation_matrices;
     view.blocks = blocks;
-    view.latent = model.latent ? 1 : 0;
+    view.latent = model.latent() ? 1 : 0;
     uint64_t size = 0;
     CHECK(pkv_kv_view_plan(&view, &size));
     bytes.assign(size, 0xEE);

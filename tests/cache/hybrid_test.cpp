@@ -267,7 +267,7 @@ TEST(Hybrid, TrimBeyondTheWindowIsRefusedAndChangesNothing) {
   EXPECT_EQ(tables[1], block_table(sequence.session(), 1));
   sequence.grow(1, 1);
   CHECK(pkv_session_trim(sequence.session(), 0));  // From position 0 on, nothing is missing.
-  EXPECT_EQ(0u, stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
   sequence.grow(100, 100);
   CHECK(pkv_cache_validate(cache));
 }
@@ -332,31 +332,33 @@ TEST(Hybrid, ThePlanAddsTheGroups) {
   EXPECT_EQ(1600u, plan.tokens);
 }
 
-// A group whose number of blocks is given takes its part of the memory first. The others share the
-// rest, block by block.
-TEST(Hybrid, MemoryIsWhatAGroupWithItsOwnBlocksLeaves) {
-  auto config = made<pkv_cache_config>({.group_count = 2});
-  pkv_layer_group groups[] = {group_of(full, full_layers, 0),
-                              group_of(sliding, sliding_layers, 10)};
-  config.groups = groups;
+// The memory gives all groups the same number of blocks, and no group a number of its own.
+TEST(Hybrid, MemoryIsForAllGroups) {
+  pkv_layer_group groups[] = {group_of(full, full_layers, 0), group_of(sliding, sliding_layers, 0)};
+  auto config = made<pkv_cache_config>({.group_count = 2, .groups = groups});
   // The first group has 2 layers of 1 head with K and V of 32 floats. The second has 3 layers of 3
   // heads with K of 64 and V of 48 dims in bf16.
-  constexpr uint64_t full_block = 16 * 2 * 64 * 4, sliding_block = 16 * 3 * 3 * (64 + 48) * 2;
-  config.memory_bytes = 10 * sliding_block + 7 * full_block + full_block - 1;
-  EXPECT_EQ(7u, plan_of(config, 0).blocks);
-  EXPECT_EQ(10u, plan_of(config, 1).blocks);
-  EXPECT_EQ(10 * sliding_block + 7 * full_block, plan_of(config).memory_bytes);
-  groups[0].blocks = 7;  // This leaves nothing to be shared.
-  EXPECT_EQ(10 * sliding_block + 7 * full_block, plan_of(config).memory_bytes);
-  for (const uint64_t too_little : {uint64_t{1}, 10 * sliding_block + 7 * full_block - 1}) {
-    config.memory_bytes = too_little;
+  constexpr uint64_t both = 16 * 2 * 64 * 4 + 16 * 3 * 3 * (64 + 48) * 2;
+  const auto refused = [&](pkv_status status, const std::string& sentence) {
     pkv_cache none = nullptr;
-    REFUSED(PKV_TOO_LARGE, pkv_cache_create(&config, &none));
-  }
-  groups[0].blocks = 0;
-  config.memory_bytes = 10 * sliding_block + full_block - 1;
-  pkv_cache none = nullptr;
-  REFUSED(PKV_TOO_LARGE, pkv_cache_create(&config, &none));
+    REFUSED(status, pkv_cache_create(&config, &none));
+    EXPECT_EQ(sentence, pkv_last_error());
+  };
+  const std::string rule = "; set memory_bytes, or blocks of all groups";
+  refused(PKV_INVALID_ARGUMENT, "blocks of group 0 and memory_bytes are 0" + rule);
+  config.memory_bytes = 7 * both + both - 1;
+  EXPECT_EQ(7u, plan_of(config, 0).blocks);
+  EXPECT_EQ(7u, plan_of(config, 1).blocks);
+  EXPECT_EQ(7 * both, plan_of(config).memory_bytes);
+  groups[1].blocks = 10;
+  refused(PKV_INVALID_ARGUMENT, "memory_bytes is " + std::to_string(8 * both - 1) +
+                                    ", and blocks of group 1 is 10" + rule);
+  config.memory_bytes = 0;
+  refused(PKV_INVALID_ARGUMENT, "blocks of group 0 and memory_bytes are 0" + rule);
+  groups[1].blocks = 0;
+  config.memory_bytes = both - 1;
+  refused(PKV_TOO_LARGE, "memory_bytes is " + std::to_string(both - 1) +
+                             "; the least that works is " + std::to_string(both));
 }
 
 }  // namespace

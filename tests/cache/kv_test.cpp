@@ -66,7 +66,7 @@ void play(const Model& model, pkv_layout layout, pkv_isa isa) {
       for (uint32_t i = 0; i < rows[s]; i++) slots.push_back(host.slot(s, lengths[s] + i));
     const pkv_tensor k = written.k.tensor(), v = written.v.tensor();
     CHECK(pkv_kv_write_slots(compute, &memory.view, total, slots.data(), &k,
-                             model.latent != 0 ? nullptr : &v));
+                             model.latent() ? nullptr : &v));
     for (size_t s = 0; s < 3; s++) host.kv_lengths[s] = lengths[s] += rows[s];
     host.rows = rows;
     const pkv_kv_sequences sequences = host.get();
@@ -104,7 +104,7 @@ TEST_P(Kv, WrittenAndAttendedAsByACache) {
 TEST_P(Kv, LatentValues) {
   if (GetParam().keys != GetParam().values) return;
   Model latent = model(64, 48);
-  latent.latent = 1;
+  latent.kind = PKV_LAYERS_LATENT;
   play(latent, GetParam().layout, PKV_ISA_AUTO);
 }
 
@@ -241,7 +241,7 @@ TEST(KvPlan, IsThatOfACache) {
       const unsigned char* const end = memory.bytes.data() + memory.bytes.size();
       EXPECT_EQ(end, static_cast<unsigned char*>(memory.view.v) + memory.view.v_bytes);
       Model latent{1, 4, 2, 64, 32, dtype};
-      latent.latent = 1;
+      latent.kind = PKV_LAYERS_LATENT;
       const HostMemory keys(latent, layout, 16, 10);
       EXPECT_EQ(keys.bytes.size(), keys.view.k_bytes);
       EXPECT_EQ(0u, keys.view.v_bytes);

@@ -91,11 +91,15 @@ class Twin : WorldSessions {
 
   // Everything that a call which fails must leave as it was.
   std::vector<uint64_t> state() const {
-    const pkv_cache_stats all = stats_of(cache());
     const pkv_prefix_stats prefix = figures();
-    std::vector<uint64_t> state = {
-        all.used_blocks,      all.evictable_blocks, prefix.cached_blocks,  prefix.evictable_blocks,
-        prefix.pinned_blocks, prefix.yielded_pins,  prefix.evicted_blocks, prefix.cleared_blocks};
+    std::vector<uint64_t> state = {pool_stats_of(cache()).used_blocks,
+                                   stats_of(cache()).evictable_blocks,
+                                   prefix.cached_blocks,
+                                   prefix.evictable_blocks,
+                                   prefix.pinned_blocks,
+                                   prefix.yielded_pins,
+                                   prefix.evicted_blocks,
+                                   prefix.cleared_blocks};
     if (kind_.tier) {
       auto store = made<pkv_store_stats>();
       CHECK(pkv_store_get_stats(cache(), &store));

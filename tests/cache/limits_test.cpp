@@ -200,12 +200,12 @@ TEST(Limits, Groups) {
   on_small_stack([] {
     constexpr uint32_t most = 65'536, used = pkv::test::sanitized ? most / 10 : most;
     std::vector<pkv_layer_group> groups(most + 1, group_of(model));
+    for (pkv_layer_group& group : groups) group.blocks = 4;
     for (uint32_t g = 0; g < most; g++) groups[g].window = g % 2 * 20;
     auto prefix = made<pkv_prefix_config>();
     auto config = made<pkv_cache_config>({.group_count = most + 1,
                                           .groups = groups.data(),
                                           .storage = PKV_STORAGE_NONE,
-                                          .blocks = 4,
                                           .threads = 1,
                                           .prefix = &prefix});
     pkv_cache refused = nullptr;

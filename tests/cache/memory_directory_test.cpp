@@ -197,7 +197,7 @@ TEST(MemoryDirectory, RefusalsAreSentences) {
   ModelConfig config = with(path);
   config.model.layers = config.model.query_heads = config.model.kv_heads = 64;
   config.model.key_dim = config.model.value_dim = 512;
-  config.blocks = 1u << 16;
+  config.model.blocks = 1u << 16;
   refused(PKV_IO, config, "cannot take 70368744177664 bytes in");
   config = with("");
   refused(PKV_INVALID_ARGUMENT, config, "memory_directory is an empty string");
@@ -238,7 +238,7 @@ TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
   if (!device.is_mounted()) GTEST_SKIP() << "only root can make a small file system";
   const Model model{1, 4, 2, 32};
   ModelConfig config = in_file(model, device.path().c_str());
-  config.blocks = 16;
+  config.model.blocks = 16;
   const uint64_t bytes = plan_of(config).memory_bytes;
   ASSERT_GT(bytes, uint64_t{1} << 18);
   ASSERT_LE(bytes, uint64_t{1} << 19);

@@ -53,7 +53,7 @@ TEST(PreemptionLoop, MakesProgressUnderPressure) {
   uint32_t preempted = 0, finished = 0;
   for (uint32_t steps = 0; finished < requests.size(); steps++) {
     ASSERT_LT(steps, 2000u) << "no progress";
-    while (!waiting.empty() && stats_of(cache).free_blocks * block_size >=
+    while (!waiting.empty() && pool_stats_of(cache).free_blocks * block_size >=
                                    waiting.front()->prompt + waiting.front()->made) {
       pkv_session session;
       if (pkv_session_open(cache, nullptr, &session) != PKV_OK) break;
@@ -74,7 +74,7 @@ TEST(PreemptionLoop, MakesProgressUnderPressure) {
     std::erase_if(running, [](const Request* request) { return request->made == request->wanted; });
   }
   EXPECT_GE(preempted, 1u) << "the pool was too large to show anything";
-  EXPECT_EQ(12u, stats_of(cache).free_blocks);
+  EXPECT_EQ(12u, pool_stats_of(cache).free_blocks);
 }
 
 }  // namespace

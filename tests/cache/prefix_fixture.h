@@ -61,13 +61,13 @@ class Prefix : public testing::Test {
       groups[i].rotation = rotation_;
     }
     groups[1].window = window_ = window;
-    groups[1].blocks = window_blocks_;
+    groups[0].blocks = blocks;
+    groups[1].blocks = window_blocks_ != 0 ? window_blocks_ : blocks;
     groups[1].sinks = sinks_;
     auto config = made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
                                           .storage = storage,
                                           .block_size = block_size_,
-                                          .blocks = blocks,
                                           .prefix = &prefix,
                                           .store = store_,
                                           .runner = runner_,

@@ -44,7 +44,7 @@ TEST_F(Prefix, TheAskedTokensAreTheLimit) {
   EXPECT_EQ(0u, stats_of(cache_).evictable_blocks) << "the last one is shared, too";
   extend(session, whole);
   check_content(session, whole);
-  EXPECT_EQ(8u, stats_of(cache_).used_blocks) << "the copy is full now, and cached already";
+  EXPECT_EQ(8u, pool_stats_of(cache_).used_blocks) << "the copy is full now, and cached already";
 }
 
 TEST_F(Prefix, AnAnswerServesTheNextTurn) {
@@ -65,7 +65,7 @@ TEST_F(Prefix, RunningSessionsShareWhatIsFullAlready) {
   Session second = open(cache_);
   EXPECT_EQ(48u, match(second, prompt + text(2, 5)));
   EXPECT_EQ(block_table(first), block_table(second));
-  EXPECT_EQ(6u, stats_of(cache_).used_blocks);
+  EXPECT_EQ(6u, pool_stats_of(cache_).used_blocks);
   first.close();
   check_content(second, prompt);
 }
@@ -79,7 +79,7 @@ TEST_F(Prefix, TwoWhoComputeTheSameEndWithOneCopy) {
   extend(second, prompt);
   batch.close();
   extend(first, prompt);
-  EXPECT_EQ(6u, stats_of(cache_).used_blocks);
+  EXPECT_EQ(6u, pool_stats_of(cache_).used_blocks);
   EXPECT_EQ(block_table(first), block_table(second));
   extend(first, prompt + other);
   check_content(first, prompt + other);
@@ -90,7 +90,7 @@ TEST_F(Prefix, BlocksGoLeafFirstWhenTheyAreNeeded) {
   make(8);
   serve(text(1, 64));
   EXPECT_EQ(8u, stats_of(cache_).evictable_blocks);
-  EXPECT_EQ(4u * 2, stats_of(cache_).free_blocks);
+  EXPECT_EQ(4u * 2, pool_stats_of(cache_).free_blocks);
   Session session = open(cache_);
   CHECK(pkv_session_reserve(session, 16 * 6));  // This is two blocks more than are free.
   EXPECT_EQ(2u, figures().evicted_blocks);
@@ -224,7 +224,7 @@ TEST_F(Prefix, AForkAndATrimGoTheirOwnWays) {
   EXPECT_EQ(64u, serve(other)) << "of 70 tokens";
   EXPECT_EQ(80u, serve(prompt + text(3, 30)));
   clear();
-  EXPECT_EQ(128u, stats_of(cache_).free_blocks);
+  EXPECT_EQ(128u, pool_stats_of(cache_).free_blocks);
 }
 
 TEST_F(Prefix, AResumeFindsWhatIsStillThere) {

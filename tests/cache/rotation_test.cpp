@@ -46,14 +46,15 @@ std::vector<Case> cases(pkv_dtype dtype) {
                     of_k = made<pkv_rotation_matrices>({.key = of_48.data()}),
                     of_v = made<pkv_rotation_matrices>({.value = of_32.data()});
   const auto none = static_cast<pkv_dtype>(0);
+  constexpr pkv_layer_kind kv = PKV_LAYERS_KV;
   const pkv_rotation hadamard = PKV_ROTATION_HADAMARD, other = PKV_ROTATION_NONE;
-  return {{"64 and 64", {1, 4, 2, 64, 64, dtype, 0, none, 0, 0, hadamard}},
-          {"48 and 80", {1, 6, 2, 48, 80, dtype, 20, none, 3, 0, hadamard}},
-          {"128 and 16", {1, 17, 1, 128, 16, dtype, 0, none, 0, 0, hadamard}},
-          {"latent", {1, 8, 1, 576, 512, dtype, 0, none, 0, 1, hadamard}},
-          {"matrices", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, other, &both}},
-          {"of K", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, other, &of_k}},
-          {"of V", {1, 4, 2, 48, 32, dtype, 0, none, 0, 0, other, &of_v}}};
+  return {{"64 and 64", {1, 4, 2, 64, 64, dtype, 0, none, 0, kv, hadamard}},
+          {"48 and 80", {1, 6, 2, 48, 80, dtype, 20, none, 3, kv, hadamard}},
+          {"128 and 16", {1, 17, 1, 128, 16, dtype, 0, none, 0, kv, hadamard}},
+          {"latent", {1, 8, 1, 576, 512, dtype, 0, none, 0, PKV_LAYERS_LATENT, hadamard}},
+          {"matrices", {1, 4, 2, 48, 32, dtype, 0, none, 0, kv, other, &both}},
+          {"of K", {1, 4, 2, 48, 32, dtype, 0, none, 0, kv, other, &of_k}},
+          {"of V", {1, 4, 2, 48, 32, dtype, 0, none, 0, kv, other, &of_v}}};
 }
 
 // Root mean square of the difference, relative to that of the rows that are expected.
@@ -206,7 +207,7 @@ TEST_P(Rotation, MemoryOfTheCallersGivesTheBitsOfACache) {
     for (const Case& each : cases(GetParam())) {
       SCOPED_TRACE(testing::Message() << each.name << ", layout " << layout);
       const Model& model = each.model;
-      if (model.latent != 0 || model.window != 0) continue;
+      if (model.latent() || model.window != 0) continue;
       Random random(9);
       KeysValues rows = random_rows(model, 40, random);
       Rows q(40, model.query_heads, model.key_dim), expected(40, model.query_heads, model.values()),
@@ -257,8 +258,17 @@ INSTANTIATE_TEST_SUITE_P(Types, Rotation, testing::ValuesIn(stored_dtypes),
 
 // Rows of a token-flat tensor, read by their address.
 TEST(RotatedRows, AreStoredAsTheHeaderSays) {
-  const Model model{
-      1, 1, 1, 32, 16, PKV_F32, 0, static_cast<pkv_dtype>(0), 0, 0, PKV_ROTATION_HADAMARD};
+  const Model model{1,
+                    1,
+                    1,
+                    32,
+                    16,
+                    PKV_F32,
+                    0,
+                    static_cast<pkv_dtype>(0),
+                    0,
+                    PKV_LAYERS_KV,
+                    PKV_ROTATION_HADAMARD};
   Cache cache = make(model, {"", PKV_LAYOUT_PLAIN});
   Session session = open(cache);
   KeysValues rows = rows_of(model, 1);
@@ -278,8 +288,17 @@ TEST(RotatedRows, AreStoredAsTheHeaderSays) {
 }
 
 TEST(RotatedRows, ANumberThatIsNotFiniteSpreadsOverItsRunAlone) {
-  const Model model{
-      1, 1, 1, 48, 48, PKV_F32, 0, static_cast<pkv_dtype>(0), 0, 0, PKV_ROTATION_HADAMARD};
+  const Model model{1,
+                    1,
+                    1,
+                    48,
+                    48,
+                    PKV_F32,
+                    0,
+                    static_cast<pkv_dtype>(0),
+                    0,
+                    PKV_LAYERS_KV,
+                    PKV_ROTATION_HADAMARD};
   Cache cache = make(model, memory_kinds[0]);
   Session session = open(cache);
   KeysValues rows = rows_of(model, 1);

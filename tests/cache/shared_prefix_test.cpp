@@ -84,7 +84,8 @@ struct Kind {
   const char* name;
   pkv_dtype keys, values;
   pkv_layout layout;
-  uint32_t block_size, latent;
+  uint32_t block_size;
+  pkv_layer_kind kind;
 };
 
 class SharedPrefix : public testing::TestWithParam<Kind> {
@@ -97,7 +98,7 @@ class SharedPrefix : public testing::TestWithParam<Kind> {
     config.isa = isa;
     return config;
   }
-  const Model model{1, 8, 2, 64, 48, GetParam().keys, 0, GetParam().values, 0, GetParam().latent};
+  const Model model{1, 8, 2, 64, 48, GetParam().keys, 0, GetParam().values, 0, GetParam().kind};
 };
 
 // Several sessions have 1 to 3 new tokens. If many share a prefix, there are enough rows for matrix
@@ -166,13 +167,14 @@ TEST_P(SharedPrefix, EveryFormOfAttention) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, SharedPrefix,
-    testing::Values(Kind{"packed_f32", PKV_F32, PKV_F32, PKV_LAYOUT_PACKED, 16, 0},
-                    Kind{"packed_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 32, 0},
-                    Kind{"plain_f16", PKV_F16, PKV_F16, PKV_LAYOUT_PLAIN, 16, 0},
-                    Kind{"packed_int8_int4", PKV_INT8, PKV_INT4, PKV_LAYOUT_PACKED, 16, 0},
-                    Kind{"packed_fp8", PKV_FP8_E4M3, PKV_FP8_E5M2, PKV_LAYOUT_PACKED, 16, 0},
-                    Kind{"plain_int8", PKV_INT8, PKV_INT8, PKV_LAYOUT_PLAIN, 64, 0},
-                    Kind{"latent_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 16, 1}),
+    testing::Values(
+        Kind{"packed_f32", PKV_F32, PKV_F32, PKV_LAYOUT_PACKED, 16, PKV_LAYERS_KV},
+        Kind{"packed_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 32, PKV_LAYERS_KV},
+        Kind{"plain_f16", PKV_F16, PKV_F16, PKV_LAYOUT_PLAIN, 16, PKV_LAYERS_KV},
+        Kind{"packed_int8_int4", PKV_INT8, PKV_INT4, PKV_LAYOUT_PACKED, 16, PKV_LAYERS_KV},
+        Kind{"packed_fp8", PKV_FP8_E4M3, PKV_FP8_E5M2, PKV_LAYOUT_PACKED, 16, PKV_LAYERS_KV},
+        Kind{"plain_int8", PKV_INT8, PKV_INT8, PKV_LAYOUT_PLAIN, 64, PKV_LAYERS_KV},
+        Kind{"latent_bf16", PKV_BF16, PKV_BF16, PKV_LAYOUT_PACKED, 16, PKV_LAYERS_LATENT}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

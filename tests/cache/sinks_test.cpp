@@ -8,7 +8,7 @@ namespace cache_test::sinks_test {
 namespace {
 
 constexpr uint32_t block_size = 16, window = 40, sinks = 20;
-const Model model{1, 4, 2, 32, 0, PKV_F32, window, PKV_F32, sinks, 0};
+const Model model{1, 4, 2, 32, 0, PKV_F32, window, PKV_F32, sinks};
 
 // Attention reads the sinks and nothing else of their blocks, then all that the window still holds.
 std::vector<int64_t> slots_read(pkv_session session, uint64_t length) {

@@ -18,6 +18,10 @@ struct SmallGroup {
   bool elsewhere = false;             // only the engine can read its blocks
 
   bool has_states() const { return state_bytes != 0; }
+  pkv_layer_kind kind() const {
+    if (elsewhere) return has_states() ? PKV_LAYERS_OPAQUE_STATES : PKV_LAYERS_OPAQUE_KV;
+    return has_states() ? PKV_LAYERS_STATES : PKV_LAYERS_KV;
+  }
 };
 
 struct SmallCache {
@@ -62,11 +66,12 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.blocks = from.blocks != 0 ? from.blocks : kind.blocks;
     group.window = from.window;
     group.sinks = from.sinks;
-    group.state_bytes = from.state_bytes;
     group.checkpoint_tokens = from.checkpoint_tokens;
     group.max_draft_tokens = from.max_draft_tokens;
-    if (from.elsewhere) group.block_bytes = EngineMemory::block_bytes;
-    if (from.has_states() || from.elsewhere) continue;
+    group.kind = from.kind();
+    group.layer_bytes =
+        from.elsewhere ? EngineMemory::block_bytes / group.layers : from.state_bytes;
+    if (group.kind != PKV_LAYERS_KV) continue;
     group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
   }
@@ -84,10 +89,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
                                         .store = store,
                                         .block_io = kind.elsewhere() ? engine->hooks() : nullptr,
                                         .clock = clock});
-  if (kind.shared) {
-    share_memory(config);
-    for (pkv_layer_group& group : groups) group.blocks = 0;
-  }
+  if (kind.shared) share_memory(config);
   return create(config);
 }
 

@@ -75,6 +75,7 @@ struct StagedCache {
       group.query_heads = group.kv_heads = heads;
       group.key_dim = key_dim;
       group.value_dim = value_dim;
+      group.blocks = blocks;
       group.dtype = setup.dtype;
       if (setup.rotated) group.rotation_matrices = &matrices;
     }
@@ -86,7 +87,6 @@ struct StagedCache {
                                           .groups = groups,
                                           .storage = setup.storage,
                                           .layout = setup.layout,
-                                          .blocks = blocks,
                                           .watermark_blocks = setup.watermark,
                                           .threads = 1});
     if (hooks) config.allocator = memory.allocator();
@@ -107,7 +107,7 @@ struct StagedCache {
 
 // The expected counts of one stage in the cache's statistics.
 struct Counts {
-  uint64_t commits = 0, aborts = 0, committed_tokens = 0, suspensions = 0;
+  uint64_t commits = 0, committed_tokens = 0, suspensions = 0;
   // How often a session grew, or was short of blocks or of memory. Tests check that it happened.
   uint64_t grown = 0, refused = 0, no_memory = 0;
 };
@@ -228,7 +228,6 @@ class Stage {
   // had left the window: begin() frees these if blocks are short.
   void abort(Step& step) {
     certain([&] { return pkv_batch_abort(step.batch); });
-    counts.aborts++;
     for (const Member& member : step.members)
       for (uint32_t group = 0; group < 2; group++) {
         std::vector<uint32_t> before = member.tables[group];

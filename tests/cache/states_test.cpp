@@ -309,7 +309,8 @@ TEST(States, SessionsComeBackFromAFile) {
 
     Cache wider = create({.state_bytes = 101});
     REFUSED(PKV_MISMATCH, store::try_load(wider, store::buffer(file), &config));
-    EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "bytes of a state: 100, the cache 101"))
+    EXPECT_NE(nullptr,
+              std::strstr(pkv_last_error(), "bytes of a layer in a block: 100, the cache 101"))
         << pkv_last_error();
   }
 }

@@ -69,7 +69,7 @@ TEST_P(Suspend, BlocksGoAndTokensStay) {
   EXPECT_EQ(3u, info_of(session).exclusive_blocks);
   CHECK(pkv_session_suspend(session));
   CHECK(pkv_session_suspend(session));  // A second call is OK, too.
-  EXPECT_EQ(8u, stats_of(cache).free_blocks);
+  EXPECT_EQ(8u, pool_stats_of(cache).free_blocks);
   EXPECT_EQ(slab, stats_of(cache).memory_bytes);
   EXPECT_EQ(1u, stats_of(cache).suspended_sessions);
   EXPECT_EQ(1u, stats_of(cache).suspensions);
@@ -146,7 +146,7 @@ TEST_P(Suspend, CallsThatWouldAddAreRefused) {
   REFUSED(PKV_SUSPENDED, pkv_session_reserve(session, 10));
   REFUSED(PKV_SUSPENDED, pkv_batch_choose_victims(cache, 1, &handle, &one, 0, nullptr, &count));
   EXPECT_EQ(text.tokens, tokens_of(session, 20));
-  EXPECT_EQ(8u, stats_of(cache).free_blocks);
+  EXPECT_EQ(8u, pool_stats_of(cache).free_blocks);
 
   CHECK(pkv_session_trim(session, 0));  // This forgets the suspended text.
   EXPECT_EQ(0u, info_of(session).total);
@@ -172,12 +172,12 @@ TEST_P(Suspend, ResumeTakesAllItsBlocksOrNone) {
   EXPECT_EQ(3u, pkv_last_error_details()->blocks_short);
   EXPECT_EQ(7u, length);
   EXPECT_EQ(1u, info_of(session).suspended);
-  EXPECT_EQ(2u, stats_of(cache).free_blocks);
+  EXPECT_EQ(2u, pool_stats_of(cache).free_blocks);
   other.close();
   resume(session);
   Session greedy = open(cache);
   text.step(cache, greedy, 48);  // This takes all that is left.
-  EXPECT_EQ(0u, stats_of(cache).free_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).free_blocks);
   for (uint32_t i = 0; i < 70; i += 10) text.step(cache, session, 10, false);
   EXPECT_EQ(70u, length_of(session));
 }
@@ -220,7 +220,7 @@ TEST_P(Suspend, AStepInFlightIsBusy) {
   REFUSED(PKV_BUSY, pkv_session_resume(session, &length, &total));
   batch.close();
   CHECK(pkv_session_suspend(session));
-  EXPECT_EQ(8u, stats_of(cache).free_blocks);
+  EXPECT_EQ(8u, pool_stats_of(cache).free_blocks);
   EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{16}), resume(session));
 }
 
@@ -233,7 +233,7 @@ TEST(SuspendShared, OthersKeepTheSharedBlocks) {
   text.step(cache, session, 0);
   EXPECT_EQ(0u, info_of(session).exclusive_blocks);
   CHECK(pkv_session_suspend(session));
-  EXPECT_EQ(5u, stats_of(cache).free_blocks);
+  EXPECT_EQ(5u, pool_stats_of(cache).free_blocks);
   EXPECT_EQ(3u, info_of(child).exclusive_blocks);
   EXPECT_TRUE(text.rows[1].k.slice(0, 40) == materialize(child, 1, model, 0, 40).k);
 }
@@ -245,9 +245,9 @@ TEST(SuspendWindow, AResumeNeedsOneWindow) {
   Random random(1);
   for (int i = 0; i < 20; i++) step(cache, session, windowed, 10, random);
   CHECK(pkv_session_suspend(session));
-  EXPECT_EQ(5u, stats_of(cache).free_blocks);
+  EXPECT_EQ(5u, pool_stats_of(cache).free_blocks);
   EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{200}), resume(session));
-  EXPECT_EQ(3u, stats_of(cache).free_blocks);
+  EXPECT_EQ(3u, pool_stats_of(cache).free_blocks);
   for (int i = 0; i < 20; i++) step(cache, session, windowed, 10, random);
   EXPECT_EQ(200u, length_of(session));
   CHECK(pkv_cache_validate(cache));
@@ -285,7 +285,7 @@ TEST_P(Suspend, WhoBeginsLeavesTheWatermark) {
   CHECK(pkv_batch_begin(cache, 1, &handle, &two_blocks, &batch));
   CHECK(pkv_batch_abort(batch));
   text.step(cache, running, 88);  // This takes every block.
-  EXPECT_EQ(0u, stats_of(cache).free_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).free_blocks);
   CHECK(pkv_session_suspend(running));
   REFUSED(PKV_TOO_LARGE, pkv_session_resume(running, &length, &total));
 }

@@ -127,7 +127,7 @@ TEST(Latent, EqualsTheReference) {
         SCOPED_TRACE(testing::Message()
                      << query_heads << " heads, " << name_of(dtype) << ", layout " << layout);
         Model model = model_of({"", query_heads, 1, 576, 512}, dtype);
-        model.latent = 1;
+        model.kind = PKV_LAYERS_LATENT;
         ModelConfig config = config_of(model, 16);
         config.layout = layout;
         Cache cache = create(config);
@@ -144,7 +144,7 @@ TEST(Latent, EqualsTheReference) {
 
 TEST(Latent, EveryInstructionSet) {
   Model model = model_of({"", 8, 2, 48, 32});
-  model.latent = 1;
+  model.kind = PKV_LAYERS_LATENT;
   for (const pkv_isa isa : supported_isas()) {
     for (const pkv_dtype dtype : stored_dtypes) {
       SCOPED_TRACE(testing::Message() << pkv_isa_name(isa) << ", " << name_of(dtype));
@@ -160,7 +160,7 @@ TEST(Latent, EveryInstructionSet) {
 
 TEST(Latent, ValuesAreNotGiven) {
   Model model = model_of({"", 4, 1, 48, 32});
-  model.latent = 1;
+  model.kind = PKV_LAYERS_LATENT;
   Cache cache = create(config_of(model, 4));
   Session session = open(cache);
   Batch batch = begin(cache, {session}, {1});

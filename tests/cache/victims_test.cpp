@@ -82,7 +82,7 @@ TEST_F(Victims, SharedBlocksAreFreeOnceAllHoldersAre) {
   sessions_.push_back(fork(b));
   pkv_session c = sessions_.back();
   grow(cache_, a, 0);
-  EXPECT_EQ(0u, stats_of(cache_).free_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache_).free_blocks);
   expect_victims({c, b}, {a}, {1});
 }
 
@@ -177,7 +177,7 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
     }
   }
   EXPECT_GT(suspensions, 0u) << "the pool was too large to show anything";
-  EXPECT_EQ(20u, stats_of(cache).free_blocks);
+  EXPECT_EQ(20u, pool_stats_of(cache).free_blocks);
 }
 
 // ---- Forks --------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ class CachedTail : public testing::Test {
 TEST_F(CachedTail, IsGivenUpForTheSpareBlockOfItsCopy) {
   CHECK(pkv_session_reserve(longer_, 24));
   const Session other = open(cache_, 32);
-  EXPECT_EQ(1u, stats_of(cache_).free_blocks);
+  EXPECT_EQ(1u, pool_stats_of(cache_).free_blocks);
   EXPECT_EQ(std::vector<pkv_session>{}, choose(2 * 16 + 10));
   const Batch works = begin(cache_, {longer_}, {2 * 16 + 10});
 }
@@ -369,7 +369,7 @@ TEST(VictimsOfForks, LeaveNoWatermarkForACopyThatIsSkipped) {
   CHECK(pkv_session_trim(longer, 20));
   const Session begins = fork(longer);
   longer.close();
-  EXPECT_EQ(1u, stats_of(cache).free_blocks);
+  EXPECT_EQ(1u, pool_stats_of(cache).free_blocks);
   expect_no_victims(cache, {runs, begins});
 }
 

@@ -84,7 +84,7 @@ const Way ways[] = {
 };
 
 uint64_t available(pkv_cache cache) {
-  return stats_of(cache).free_blocks + stats_of(cache).evictable_blocks;
+  return pool_stats_of(cache).free_blocks + stats_of(cache).evictable_blocks;
 }
 
 pkv_status try_step(pkv_cache cache, pkv_session session, uint32_t tokens) {

@@ -31,6 +31,7 @@ pagedkv::LayerGroup model() {
   group.query_heads = QUERY_HEADS;
   group.kv_heads = KV_HEADS;
   group.key_dim = DIM;
+  group.blocks = BLOCKS;
   return group;
 }
 
@@ -38,7 +39,6 @@ pagedkv::CacheConfig small() {
   static const pagedkv::LayerGroup group = model();
   pagedkv::CacheConfig config;
   config.groups = &group;
-  config.blocks = BLOCKS;
   config.threads = 1;
   return config;
 }
@@ -169,22 +169,21 @@ TEST(Cpp, ABatchThatIsLeftIsAborted) {
   Session session = cache.open();
   try {
     Batch batch = cache.begin({session}, {40});
-    EXPECT_EQ(cache.stats().used_blocks, 3u);
+    EXPECT_EQ(cache.pool_stats().used_blocks, 3u);
     batch.write(LAYERS, std::vector<float>(40 * KV_HEADS * DIM),
                 std::vector<float>(40 * KV_HEADS * DIM));
     FAIL() << "there is no such layer";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), PKV_OUT_OF_RANGE);
   }
-  EXPECT_EQ(cache.stats().used_blocks, 0u);
-  EXPECT_EQ(cache.stats().aborts, 1u);
+  EXPECT_EQ(cache.pool_stats().used_blocks, 0u);
 
   Batch batch = cache.begin({session}, {1});
   EXPECT_EQ(status_of([&] { batch.commit(); }), PKV_INCOMPLETE);
   EXPECT_NE(batch.get(), nullptr) << "a batch that could not be committed is open";
   batch.abort();
   EXPECT_EQ(batch.get(), nullptr);
-  EXPECT_EQ(cache.stats().aborts, 2u);
+  EXPECT_NE(cache.metrics().find("pagedkv_steps_total{end=\"abort\"} 2\n"), std::string::npos);
   cache.validate();
 }
 
@@ -203,7 +202,7 @@ TEST(Cpp, SessionsThatEndBeforeTheirBatchAreClosed) {
     if (turn % 2 == 0) batch.abort();
   }
   EXPECT_EQ(cache.stats().sessions, 0u);
-  EXPECT_EQ(cache.stats().used_blocks, 0u);
+  EXPECT_EQ(cache.pool_stats().used_blocks, 0u);
   {
     Session session = cache.open();
     Batch batch = cache.begin({session}, {16});
@@ -398,7 +397,7 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   const auto out = step(cache, a, text(20));
   EXPECT_NEAR(out[19 * QUERY_HEADS * DIM], 9.5, 1e-5);
   Session b = a.fork();
-  EXPECT_EQ(cache.stats().used_blocks, 2u);
+  EXPECT_EQ(cache.pool_stats().used_blocks, 2u);
   EXPECT_EQ(a.block_table(), b.block_table());
   const pagedkv::Snapshot snapshot = a.snapshot();
   a.trim(3);
@@ -432,7 +431,7 @@ TEST(Cpp, ForksTrimsAndFreezes) {
 
 TEST(Cpp, LatentGroupsHaveNoValues) {
   auto group = model();
-  group.kv_heads = 1, group.latent = 1, group.value_dim = 16;
+  group.kv_heads = 1, group.kind = PKV_LAYERS_LATENT, group.value_dim = 16;
   auto config = small();
   config.groups = &group;
   Cache cache(config);
@@ -446,10 +445,10 @@ TEST(Cpp, LatentGroupsHaveNoValues) {
 
 TEST(Cpp, GroupsMayKeepStates) {
   pagedkv::LayerGroup group;
-  group.layers = 1, group.state_bytes = sizeof(uint64_t);
-  group.checkpoint_tokens = 16, group.max_draft_tokens = 2;
+  group.kind = PKV_LAYERS_STATES, group.layers = 1, group.layer_bytes = sizeof(uint64_t);
+  group.checkpoint_tokens = 16, group.max_draft_tokens = 2, group.blocks = 16;
   pagedkv::CacheConfig config;
-  config.groups = &group, config.blocks = 16;
+  config.groups = &group;
   Cache cache(config);
   Session session = cache.open();
   // The state is the number of tokens.
@@ -573,11 +572,12 @@ TEST(Cpp, CopiesBlocksOfTheEngine) {
   };
   pagedkv::LayerGroup group;
   group.layers = 1;
-  group.block_bytes = bytes;
+  group.kind = PKV_LAYERS_OPAQUE_KV;
+  group.layer_bytes = bytes;
+  group.blocks = blocks;
   pagedkv::CacheConfig config;
   config.groups = &group;
   config.storage = PKV_STORAGE_NONE;
-  config.blocks = blocks;
   config.block_io = &io;
   io.user = &memory;
   Cache cache(config);

@@ -217,7 +217,8 @@ TEST(Hooks, ThreadsThatCopyBlocks) {
                 return own.enter(own.writing), 0;
               };
               ModelConfig config = small_model(64);
-              config.model = made<pkv_layer_group>({.layers = 1, .block_bytes = 100});
+              config.model = made<pkv_layer_group>(
+                  {.layers = 1, .kind = PKV_LAYERS_OPAQUE_KV, .layer_bytes = 100, .blocks = 64});
               config.storage = PKV_STORAGE_NONE;
               config.block_io = &io;
               config.threads = 4;

@@ -95,7 +95,7 @@ TEST(Limits, BlocksShortIsExact) {
       const std::vector<pkv_session> steps = {open_session(cache, 0), open_session(cache, 1),
                                               open_session(cache, 0)};
       std::vector<pkv_session> holders;
-      while (stats_of(cache).free_blocks > 2) holders.push_back(open_session(cache, 16));
+      while (pool_stats_of(cache).free_blocks > 2) holders.push_back(open_session(cache, 16));
       // This needs 3 + (4 - 1) + 2 blocks.
       check_short(cache, holders, steps, {33, 64, 17});
       OK(pkv_cache_destroy(cache));
@@ -113,7 +113,7 @@ TEST(Limits, BlocksShortCountsCopies) {
     pkv_session second = nullptr;
     OK(pkv_session_fork(first, &second));
     std::vector<pkv_session> holders;
-    while (stats_of(cache).free_blocks > 0) holders.push_back(open_session(cache, 16));
+    while (pool_stats_of(cache).free_blocks > 0) holders.push_back(open_session(cache, 16));
     check_short(cache, holders, {first}, {1});
     check_short(cache, holders, {first, second}, {1, 20});
     OK(pkv_cache_destroy(cache));
@@ -304,7 +304,7 @@ TEST(Limits, ExtremeSizes) {
                 config.model.query_heads = config.model.kv_heads = heads;
                 config.model.key_dim = config.model.value_dim = dims;
                 config.block_size = size;
-                config.blocks = blocks;
+                config.model.blocks = blocks;
                 config.memory_bytes = bytes;
                 auto plan = made<pkv_cache_plan>();
                 const pkv_status status = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
@@ -330,13 +330,12 @@ TEST(Limits, Groups) {
   IN_CHILD({
     auto plan = made<pkv_cache_plan>();
     const auto try_groups = [&](std::vector<pkv_layer_group> groups) {
-      auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
-                                            .groups = groups.data(),
-                                            .blocks = 4});
+      auto config = made<pkv_cache_config>(
+          {.group_count = static_cast<uint32_t>(groups.size()), .groups = groups.data()});
       return pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
     };
     const uint32_t zero = 0, two = 2, twice[] = {0, 0}, far = UINT32_MAX;
-    const pkv_layer_group one = group_of(1, 0, 0);
+    const pkv_layer_group one = group_of(1, 0, 4);
     OK(try_groups({one, one}));
     auto indexed = one;
     indexed.layer_indices = &zero;

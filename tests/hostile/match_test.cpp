@@ -29,13 +29,13 @@ class Stage {
       group = made<pkv_layer_group>();
       group.layers = 1;
       group.query_heads = query_heads, group.kv_heads = kv_heads, group.key_dim = dim;
+      group.blocks = blocks;
     }
     groups[1].window = window;
     auto config = made<pkv_cache_config>();
     const auto prefix = made<pkv_prefix_config>();
     config.groups = groups;
     config.group_count = 2;
-    config.blocks = blocks;
     config.threads = 1;
     config.prefix = &prefix;
     config.allocator = hooks.allocator();

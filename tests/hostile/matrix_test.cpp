@@ -248,7 +248,7 @@ void refuse_each_everywhere(const Function& function, const Place& place, memory
       memory::exempt = false;
       got = function.call(values);
       memory::exempt = true;
-      // Some calls do not work with block_bytes.
+      // Some calls do not work with opaque groups.
       if (got != PKV_OK && got != PKV_UNSUPPORTED)
         check_answer(function, got, {PKV_OUT_OF_MEMORY}, before);
       if (!function.closes) world.rest();

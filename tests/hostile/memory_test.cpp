@@ -133,10 +133,10 @@ TEST(Memory, GroupsWithWindows) {
                   groups[i].query_heads = groups[i].kv_heads = 1;
                   groups[i].key_dim = 16;
                   groups[i].window = i * 20;
+                  groups[i].blocks = 16;
                 }
                 auto config = made<pkv_cache_config>({.group_count = 3,
                                                       .groups = groups,
-                                                      .blocks = 16,
                                                       .memory_directory = place.directory,
                                                       .threads = 1,
                                                       .allocator = world.hooks.allocator()});

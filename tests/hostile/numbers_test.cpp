@@ -224,8 +224,10 @@ void fill_group(World& world, pkv_cache_config& config) {
 }
 
 void use_block_io(World& world, pkv_cache_config& config) {
-  pkv_layer_group group =
-      made<pkv_layer_group>({.layers = config.groups[0].layers, .block_bytes = 100});
+  pkv_layer_group group = made<pkv_layer_group>({.layers = config.groups[0].layers,
+                                                 .kind = PKV_LAYERS_OPAQUE_KV,
+                                                 .layer_bytes = 50,
+                                                 .blocks = config.groups[0].blocks});
   pkv_block_io io = forgetful_device;
   config.groups = world.keep(group);
   config.group_count = 1;

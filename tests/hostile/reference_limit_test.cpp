@@ -24,12 +24,12 @@ class ReferenceLimit : public testing::Test {
   ReferenceLimit() {
     auto group = made<pkv_layer_group>();
     group.layers = group.query_heads = group.kv_heads = 1, group.key_dim = 16;
+    group.blocks = 32;
     const std::array<pkv_layer_group, 2> groups = {group, group};
     const auto prefix = made<pkv_prefix_config>();
     auto config = made<pkv_cache_config>({.group_count = groups.size(),
                                           .groups = groups.data(),
                                           .block_size = block_size,
-                                          .blocks = 32,
                                           .prefix = &prefix});
     cache_.emplace(check_config(config), nullptr, nullptr);
   }

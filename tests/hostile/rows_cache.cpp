@@ -146,9 +146,10 @@ std::vector<Case> rotation_cases() {
   add(CONFIG(g.rotation_matrices = &both; c.storage = PKV_STORAGE_NONE), unsupported);
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; c.storage = PKV_STORAGE_NONE), unsupported);
   // A run of keys of 64 dims is 64 dims, so latent values of 48 do not end with one.
-  add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; g.latent = 1, g.key_dim = 64, g.value_dim = 48),
+  add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD;
+             g.kind = PKV_LAYERS_LATENT, g.key_dim = 64, g.value_dim = 48),
       invalid);
-  add(CONFIG(g.rotation_matrices = &both; g.latent = 1), invalid);
+  add(CONFIG(g.rotation_matrices = &both; g.kind = PKV_LAYERS_LATENT), invalid);
   return cases;
 }
 
@@ -157,7 +158,7 @@ std::vector<Case> shared_cases() {
   std::vector<Case> cases;
   const auto add = [&](const char* name, ChangeModel change, Wanted wanted) {
     const auto shared = [change = std::move(change)](auto& c, auto& g) {
-      c.groups_share_memory = 1, c.blocks = 0, c.memory_bytes = 1 << 20;
+      c.groups_share_memory = 1, g.blocks = 0, c.memory_bytes = 1 << 20;
       change(c, g);
     };
     cases.push_back(model_case(name, shared, std::move(wanted)));
@@ -216,9 +217,9 @@ std::vector<Case> config_cases() {
   add(CONFIG(g.key_dim = UINT32_MAX - 15), invalid);
   add(CONFIG(g.value_dim = 8), invalid);
   add(CONFIG(g.value_dim = UINT32_MAX), invalid);
-  add(CONFIG(c.blocks = 0), invalid);
-  add(CONFIG(c.blocks = UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
-  add(CONFIG(c.blocks = UINT64_MAX), big);
+  add(CONFIG(g.blocks = 0), invalid);
+  add(CONFIG(g.blocks = UINT32_MAX), {PKV_TOO_LARGE, PKV_OVERFLOW});
+  add(CONFIG(g.blocks = UINT64_MAX), big);
   add(CONFIG(c.memory_bytes = 1 << 20), invalid);  // The number of blocks is given, too.
   add(CONFIG(c.threads = UINT32_MAX), invalid);
   add(CONFIG(c.prefault = 2), invalid);
@@ -234,16 +235,17 @@ std::vector<Case> config_cases() {
   add(CONFIG(c.watermark_blocks = 8), invalid);
   add(CONFIG(c.watermark_blocks = 7), fine);
   add(CONFIG(g.sinks = 4), invalid);  // There is no window.
-  add(CONFIG(g.latent = 2), invalid);
-  add(CONFIG(g.latent = 1), fine);
-  add(CONFIG(c.blocks = 0, c.memory_bytes = UINT64_MAX), big);
-  add(CONFIG(c.blocks = 0, c.memory_bytes = 1), too_large);
+  add(CONFIG(set_enum(g.kind, 5)), invalid);
+  add(CONFIG(set_enum(g.kind, -1)), invalid);
+  add(CONFIG(g.kind = PKV_LAYERS_LATENT), fine);
+  add(CONFIG(g.blocks = 0, c.memory_bytes = UINT64_MAX), big);
+  add(CONFIG(g.blocks = 0, c.memory_bytes = 1), too_large);
   add(CONFIG(c.groups = nullptr, c.group_count = UINT32_MAX), invalid);
   add(CONFIG(g.layers = g.query_heads = g.kv_heads = 65536; g.key_dim = g.value_dim = 576;
-             c.block_size = 256; c.blocks = INT32_MAX),
+             c.block_size = 256; g.blocks = INT32_MAX),
       big);
-  add(CONFIG(g.latent = 1, g.value_dim = 32), invalid);
-  add(CONFIG(g.latent = 1, g.value_dtype = PKV_F16), invalid);
+  add(CONFIG(g.kind = PKV_LAYERS_LATENT, g.value_dim = 32), invalid);
+  add(CONFIG(g.kind = PKV_LAYERS_LATENT, g.value_dtype = PKV_F16), invalid);
   add(CONFIG(g.window = 16, g.sinks = 4), fine);
   add(CONFIG(g.dtype = PKV_INT4, g.value_dtype = PKV_FP8_E5M2), fine);
   static const auto known = made<pkv_prefix_config>();
@@ -355,15 +357,16 @@ std::vector<Case> state_cases() {
     cases.push_back(model_case(name, std::move(change), std::move(wanted)));
   };
   const auto of_states = [](pkv_layer_group& g, uint64_t bytes) {
-    const uint32_t layers = g.layers;
-    g = made<pkv_layer_group>();
-    g.layers = layers;
-    g.state_bytes = bytes;
+    g = made<pkv_layer_group>(
+        {.layers = g.layers, .kind = PKV_LAYERS_STATES, .layer_bytes = bytes, .blocks = g.blocks});
   };
   add(CONFIG(of_states(g, 8)), fine);
-  add(CONFIG(g.state_bytes = 8), invalid);
+  add(CONFIG(of_states(g, 0)), invalid);
+  add(CONFIG(g.layer_bytes = 8), invalid);
+  add(CONFIG(g.kind = PKV_LAYERS_STATES, g.layer_bytes = 8), invalid);
   add(CONFIG(of_states(g, 8), g.dtype = PKV_F16), invalid);
   add(CONFIG(of_states(g, 8), g.window = 1), invalid);
+  add(CONFIG(of_states(g, 8), g.kind = PKV_LAYERS_LATENT), invalid);
   add(CONFIG(of_states(g, UINT64_MAX)), overflow);
   add(CONFIG(of_states(g, uint64_t{1} << 60)), overflow);
   add(CONFIG(of_states(g, 8), g.checkpoint_tokens = 24), invalid);
@@ -380,7 +383,10 @@ std::vector<Case> opaque_cases() {
     cases.push_back(model_case(name, std::move(change), std::move(wanted)));
   };
   const auto move = [](pkv_cache_config& c, pkv_layer_group& g, uint64_t bytes) {
-    g = made<pkv_layer_group>({.layers = g.layers, .block_bytes = bytes});
+    g = made<pkv_layer_group>({.layers = g.layers,
+                               .kind = PKV_LAYERS_OPAQUE_KV,
+                               .layer_bytes = bytes,
+                               .blocks = g.blocks});
     c.block_io = &forgetful_device;
   };
   static const pkv_block_io empty = made<pkv_block_io>(), no_size{}, reserved = [] {
@@ -392,21 +398,24 @@ std::vector<Case> opaque_cases() {
   add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_NONE), fine);
   add(CONFIG(move(c, g, UINT64_MAX)), invalid);
   add(CONFIG(move(c, g, uint64_t{1} << 60)), invalid);
-  add(CONFIG(move(c, g, (uint64_t{1} << 40) + 1)), invalid);
+  add(CONFIG(move(c, g, 0)), invalid);
+  add(CONFIG(move(c, g, (uint64_t{1} << 39) + 1)), invalid);
   add(CONFIG(move(c, g, 100), c.block_io = nullptr), invalid);
   add(CONFIG(move(c, g, 100), c.block_io = &empty), invalid);
   add(CONFIG(move(c, g, 100), c.block_io = &no_size), invalid);
   add(CONFIG(move(c, g, 100), c.block_io = &reserved), invalid);
   add(CONFIG(c.block_io = &forgetful_device), invalid);
-  add(CONFIG(g.block_bytes = 100, c.block_io = &forgetful_device), invalid);
+  add(CONFIG(g.kind = PKV_LAYERS_OPAQUE_KV, g.layer_bytes = 100, c.block_io = &forgetful_device),
+      invalid);
   add(CONFIG(move(c, g, 100), g.sinks = 1), invalid);
   add(CONFIG(move(c, g, 100), g.window = 16), fine);
   add(CONFIG(move(c, g, 100), g.dtype = PKV_F16), invalid);
-  add(CONFIG(move(c, g, 100), g.state_bytes = 101), invalid);
-  add(CONFIG(move(c, g, 100), g.state_bytes = UINT64_MAX), invalid);
-  add(CONFIG(move(c, g, 100), g.state_bytes = 10), fine);
-  add(CONFIG(move(c, g, 100), g.state_bytes = 10, g.window = 16), invalid);
-  add(CONFIG(move(c, g, 100), g.state_bytes = 10, g.checkpoint_tokens = 24), invalid);
+  add(CONFIG(move(c, g, 100), g.key_dim = 7), fine);  // only for active_parameters
+  add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES), fine);
+  add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.key_dim = 7), invalid);
+  add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.window = 16), invalid);
+  add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.checkpoint_tokens = 24),
+      invalid);
   add(CONFIG(move(c, g, 100), g.max_draft_tokens = 1), invalid);
   return cases;
 }
@@ -494,7 +503,11 @@ std::vector<Function> cache_rows() {
   std::vector<Function> rows = {
       {ROW(pkv_cache_get_info), {cache, struct_out(sizeof(pkv_cache_info))}},
       {ROW(pkv_cache_get_stats), {cache, struct_out(sizeof(pkv_cache_stats))}},
-      {ROW(pkv_cache_get_pool_stats), {cache, index(0, 1), struct_out(sizeof(pkv_pool_stats))}},
+      {ROW(pkv_cache_get_pool_stats),
+       {cache, number(PKV_ALL_GROUPS), struct_out(sizeof(pkv_pool_stats))},
+       {{"group 0", set(1, 0), fine},
+        {"group 1", set(1, 1), range},
+        {"group 0xFFFFFFFE", set(1, 0xFFFFFFFE), range}}},
       {ROW(pkv_cache_format_metrics),
        {cache, number(16384), out<char>(16384), out<size_t>()},
        {{"capacity SIZE_MAX", set(1, SIZE_MAX), overflow}}},

@@ -131,7 +131,7 @@ std::vector<Function> file_rows() {
            [](World& world, Values&) {
              pkv_session greedy = nullptr;
              OK(pkv_session_open(world.cache, nullptr, &greedy));
-             OK(pkv_session_reserve(greedy, (stats_of(world.cache).free_blocks - 1) * 16));
+             OK(pkv_session_reserve(greedy, (pool_stats_of(world.cache).free_blocks - 1) * 16));
            },
            {PKV_OUT_OF_BLOCKS});
   Function inspect{ROW(pkv_file_inspect),

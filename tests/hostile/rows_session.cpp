@@ -66,10 +66,10 @@ std::vector<Function> session_rows() {
   resume.add("suspended, others took the blocks",
              [](World& world, Values&) {
                OK(pkv_session_suspend(world.session));
-               pkv_cache_stats stats = stats_of(world.cache);
+               const uint64_t free = pool_stats_of(world.cache).free_blocks;
                pkv_session greedy = nullptr;
                OK(pkv_session_open(world.cache, nullptr, &greedy));
-               OK(pkv_session_reserve(greedy, stats.free_blocks * 16));
+               OK(pkv_session_reserve(greedy, free * 16));
              },
              {PKV_OUT_OF_BLOCKS});
   Arg empty_session = session;
@@ -91,10 +91,10 @@ std::vector<Function> session_rows() {
             {PKV_SUSPENDED});
   admit.add("others have the blocks",
             [](World& world, Values&) {
-              pkv_cache_stats stats = stats_of(world.cache);
+              const uint64_t free = pool_stats_of(world.cache).free_blocks;
               pkv_session greedy = nullptr;
               OK(pkv_session_open(world.cache, nullptr, &greedy));
-              OK(pkv_session_reserve(greedy, stats.free_blocks * 16));
+              OK(pkv_session_reserve(greedy, free * 16));
             },
             {PKV_OUT_OF_BLOCKS});
   admit.add(

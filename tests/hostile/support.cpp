@@ -187,7 +187,7 @@ ModelConfig small_model(uint64_t blocks, const Hooks* hooks) {
   config.model.query_heads = query_heads;
   config.model.kv_heads = kv_heads;
   config.model.key_dim = dim;
-  config.blocks = blocks;
+  config.model.blocks = blocks;
   config.threads = 1;
   if (hooks != nullptr) {
     config.allocator = hooks->allocator();
@@ -228,6 +228,12 @@ std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& session
 pkv_cache_stats stats_of(pkv_cache cache) {
   auto stats = made<pkv_cache_stats>();
   OK(pkv_cache_get_stats(cache, &stats));
+  return stats;
+}
+
+pkv_pool_stats pool_stats_of(pkv_cache cache) {
+  auto stats = made<pkv_pool_stats>();
+  OK(pkv_cache_get_pool_stats(cache, PKV_ALL_GROUPS, &stats));
   return stats;
 }
 

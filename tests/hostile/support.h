@@ -126,6 +126,7 @@ std::vector<float> step(pkv_cache cache, const std::vector<pkv_session>& session
                         const std::vector<uint32_t>& new_tokens, uint64_t seed);
 
 pkv_cache_stats stats_of(pkv_cache cache);
+pkv_pool_stats pool_stats_of(pkv_cache cache);  // over all groups
 uint64_t length_of(pkv_session session);
 
 }  // namespace hostile

@@ -19,12 +19,10 @@ void add_bytes(std::string& state, const Struct& value) {
 void add_cache(std::string& state, pkv_cache cache) {
   auto stats = made<pkv_cache_stats>();
   add_bytes(state, pkv_cache_get_stats(cache, &stats));
-  // A refused call may have held blocks for a moment.
-  stats.used_blocks_peak = 0;
   add_bytes(state, stats);
   auto pool = made<pkv_pool_stats>();
-  add_bytes(state, pkv_cache_get_pool_stats(cache, 0, &pool));
-  pool.used_blocks_peak = 0;
+  add_bytes(state, pkv_cache_get_pool_stats(cache, PKV_ALL_GROUPS, &pool));
+  pool.used_blocks_peak = 0;  // a refused call may have held blocks for a moment
   add_bytes(state, pool);
 }
 
@@ -70,7 +68,7 @@ pkv_store null_store() {
 
 std::string name_of(const Place& place) {
   return "storage " + std::to_string(place.storage) + (place.directory ? " in a file" : "") +
-         (place.elsewhere ? " with block_bytes" : "");
+         (place.elsewhere ? " of opaque groups" : "");
 }
 
 const pkv_block_io forgetful_device = made<pkv_block_io>(
@@ -139,8 +137,12 @@ bool keeps_state(uint32_t layer) {
          (World::layers_keep == Layers::mixed && layer == 1);
 }
 
-pkv_layer_group states_of_one_layer() {
-  return made<pkv_layer_group>({.layers = 1, .state_bytes = state_bytes, .max_draft_tokens = 3});
+pkv_layer_group states_of_one_layer(uint64_t blocks) {
+  return made<pkv_layer_group>({.layers = 1,
+                                .kind = PKV_LAYERS_STATES,
+                                .layer_bytes = state_bytes,
+                                .max_draft_tokens = 3,
+                                .blocks = blocks});
 }
 
 // Describes each layer as a group of its own.
@@ -148,7 +150,7 @@ void use_groups(ModelConfig& config) {
   static pkv_layer_group groups[layers];
   config.model.layers = 1;
   for (uint32_t layer = 0; layer < layers; layer++) {
-    groups[layer] = keeps_state(layer) ? states_of_one_layer() : config.model;
+    groups[layer] = keeps_state(layer) ? states_of_one_layer(config.model.blocks) : config.model;
     if (keeps_state(layer)) groups[layer].checkpoint_tokens = block_size;
   }
   config.groups = groups;
@@ -162,22 +164,25 @@ void move_elsewhere(pkv_cache_config& config) {
   std::copy_n(config.groups, config.group_count, groups);
   config.groups = groups;
   for (pkv_layer_group& group : groups)
-    group = made<pkv_layer_group>({.layers = group.layers,
-                                   .window = group.window,
-                                   .sinks = group.sinks,
-                                   .state_bytes = group.state_bytes,
-                                   .checkpoint_tokens = group.checkpoint_tokens,
-                                   .max_draft_tokens = group.max_draft_tokens,
-                                   .block_bytes = 100});
+    group = made<pkv_layer_group>(
+        {.layers = group.layers,
+         .kind = group.kind == PKV_LAYERS_STATES ? PKV_LAYERS_OPAQUE_STATES : PKV_LAYERS_OPAQUE_KV,
+         .window = group.window,
+         .sinks = group.sinks,
+         .layer_bytes = 50,
+         .checkpoint_tokens = group.checkpoint_tokens,
+         .max_draft_tokens = group.max_draft_tokens,
+         .blocks = group.blocks});
   config.block_io = &forgetful_device;
   config.storage = PKV_STORAGE_NONE;
 }
 
-void share_memory(pkv_cache_config& config) {
+void share_memory(ModelConfig& config) {
   auto plan = made<pkv_cache_plan>();
   OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
   config.memory_bytes = plan.memory_bytes;
-  config.blocks = 0;
+  auto* const groups = const_cast<pkv_layer_group*>(config.groups);  // they are variables
+  for (uint32_t g = 0; g < std::max(config.group_count, 1u); g++) groups[g].blocks = 0;
   config.groups_share_memory = 1;
 }
 
@@ -259,7 +264,7 @@ void World::make_hybrid() {
   ModelConfig config = small_model(16, &hooks);
   config.memory_directory = place.directory;
   config.model.layers = 1;
-  const pkv_layer_group groups[2] = {config.model, states_of_one_layer()};
+  const pkv_layer_group groups[2] = {config.model, states_of_one_layer(config.model.blocks)};
   config.groups = groups;
   config.group_count = 2;
   OK(pkv_cache_create(&config, &hybrid));

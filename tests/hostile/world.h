@@ -18,7 +18,7 @@ struct Place {
       : storage(kind), directory(in), elsewhere(only_engine) {}
   pkv_storage storage;
   const char* directory;  // of the file that the memory is
-  bool elsewhere;         // Only the engine can read the blocks: groups have block_bytes.
+  bool elsewhere;         // Only the engine can read the blocks: groups are opaque.
   constexpr bool has_store() const { return storage == PKV_STORAGE_PAGED || elsewhere; }
 };
 // The directory's name is so long that each copy of it takes memory.
@@ -37,7 +37,7 @@ std::string name_of(Layers kind);
 class World {
  public:
   // If `stored`, the cache has a store that keeps its items, and waits for it. Otherwise its store
-  // has no items. Storage NONE has no store, except for block_bytes.
+  // has no items. Storage NONE has no store, except for opaque groups.
   explicit World(const Place& kept_in = PKV_STORAGE_PAGED, uint32_t threads = 1,
                  bool stored = false);
   World(const World&) = delete;

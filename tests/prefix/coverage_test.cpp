@@ -29,7 +29,8 @@ class CoverageRule : public testing::Test {
     Shape shape{};
     shape.window = kind.window;
     shape.sinks = kind.sinks;
-    shape.state_bytes = kind.state_bytes;
+    shape.kind = kind.state_bytes != 0 ? PKV_LAYERS_STATES : PKV_LAYERS_KV;
+    shape.layer_bytes = kind.state_bytes;
     groups.push_back(std::make_unique<Group>(PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, shape, block_size,
                                              4, 0, memory_, PKV_HUGE_PAGES_OFF, "", nullptr));
   }

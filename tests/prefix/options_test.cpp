@@ -14,7 +14,8 @@ pkv_layer_group full(uint32_t layers, uint32_t heads, uint32_t key_dim, uint32_t
                                 .query_heads = heads,
                                 .kv_heads = 1,
                                 .key_dim = key_dim,
-                                .value_dim = value_dim});
+                                .value_dim = value_dim,
+                                .blocks = 8});
 }
 
 double weight(uint64_t active_parameters, const std::vector<pkv_layer_group>& groups,
@@ -23,7 +24,6 @@ double weight(uint64_t active_parameters, const std::vector<pkv_layer_group>& gr
   return check_config(made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
                                               .groups = groups.data(),
                                               .storage = PKV_STORAGE_NONE,
-                                              .blocks = 8,
                                               .prefix = &prefix,
                                               .block_io = block_io}))
       .prefix->weight_per_token;
@@ -40,7 +40,8 @@ TEST(WeightOfDepth, WindowsAndStatesDoNotGrow) {
   auto window = full(4, 2, 16);
   window.window = 100;
   window.sinks = 4;
-  const auto states = made<pkv_layer_group>({.layers = 3, .state_bytes = 64});
+  const auto states = made<pkv_layer_group>(
+      {.layers = 3, .kind = PKV_LAYERS_STATES, .layer_bytes = 64, .blocks = 8});
   const double seen = 4 * 2 * 32 * 104;
   EXPECT_DOUBLE_EQ(2 * 32 / (1000 + seen), weight(1000, {full(1, 2, 16), window, states}));
   EXPECT_EQ(0, weight(1000, {window, states}));
@@ -50,7 +51,8 @@ TEST(WeightOfDepth, WindowsAndStatesDoNotGrow) {
 TEST(WeightOfDepth, OfBlocksElsewhere) {
   auto elsewhere = full(2, 3, 64, 32);
   elsewhere.kv_heads = 0;
-  elsewhere.block_bytes = 4096;
+  elsewhere.kind = PKV_LAYERS_OPAQUE_KV;
+  elsewhere.layer_bytes = 2048;
   const auto io = made<pkv_block_io>(
       {.read = [](void*, uint32_t, size_t, const uint32_t*, const uint32_t*, void*) { return 0; },
        .write = [](void*, uint32_t, size_t, const uint32_t*, const void*) { return 0; }});

@@ -159,7 +159,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     running_.clear();
     CHECK(pkv_cache_validate(cache_));
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
-    EXPECT_EQ(blocks, cache_test::stats_of(cache_).free_blocks);
+    EXPECT_EQ(blocks, cache_test::pool_stats_of(cache_).free_blocks);
     EXPECT_GT(found_, 0u);
   }
 

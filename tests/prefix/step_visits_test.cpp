@@ -30,11 +30,11 @@ cache_test::Cache create(const Groups& kind, uint64_t blocks) {
   pkv_layer_group groups[] = {config.model, config.model};
   groups[1].window = kind.window;
   if (kind.state_bytes != 0)
-    groups[1] = made<pkv_layer_group>({.layers = 1, .state_bytes = kind.state_bytes});
+    groups[1] = made<pkv_layer_group>(
+        {.layers = 1, .kind = PKV_LAYERS_STATES, .layer_bytes = kind.state_bytes});
   groups[0].blocks = groups[1].blocks = blocks;
   auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = blocks});
   config.prefix = &prefix;
-  config.blocks = 0;
   config.groups = groups;
   config.group_count = kind.window == 0 && kind.state_bytes == 0 ? 1 : 2;
   if (kind.share_memory) {

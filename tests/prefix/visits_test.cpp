@@ -56,7 +56,7 @@ class World {
     if (kind == Groups::shared_memory) {
       config.memory_bytes = blocks * cache_test::plan_of(config).bytes_per_block;
       config.groups_share_memory = 1;
-      config.blocks = 0;
+      cache_test::set_blocks(config, 0);
     }
     cache = cache_test::create(config);
     for (int32_t i = 0; i < others; i++) add_others(i);

@@ -10,9 +10,14 @@
 namespace store::corrupt_test {
 namespace {
 
-constexpr Model elsewhere{.block_bytes = EngineMemory::block_bytes},
-    window_elsewhere{.window = 20, .sinks = 3, .block_bytes = EngineMemory::block_bytes},
-    states_elsewhere{.layers = 2, .state_bytes = 40, .block_bytes = EngineMemory::block_bytes};
+constexpr Model elsewhere{.kind = PKV_LAYERS_OPAQUE_KV, .layer_bytes = EngineMemory::block_bytes},
+    window_elsewhere{.window = 20,
+                     .sinks = 3,
+                     .kind = PKV_LAYERS_OPAQUE_KV,
+                     .layer_bytes = EngineMemory::block_bytes},
+    states_elsewhere{.layers = 2,
+                     .kind = PKV_LAYERS_OPAQUE_STATES,
+                     .layer_bytes = EngineMemory::block_bytes / 2};
 
 // A cache that has something in it, and a file of about 64 KiB from another cache with sessions
 // that share, a salt, a window and an index.
@@ -196,7 +201,7 @@ void expect_mismatch(const Plan& from, const Plan& to) {
   const Session session = open(a);
   append(a, session, from, 20, 1);
   EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session})))) << pkv_last_error();
-  EXPECT_EQ(0u, stats_of(b).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(b).used_blocks);
 }
 
 // Keys, or values, are rotated by a matrix that moves each of 16 dims by `places`.
@@ -225,7 +230,7 @@ TEST(Mismatch, OfTheModel) {
                             changed([](Model& model) { model.window = 64; }),
                             changed([](Model& model) { model.dtype = PKV_INT8; }),
                             changed([](Model& model) { model.value_dtype = PKV_FP8_E4M3; }),
-                            changed([](Model& model) { model.latent = 1; }),
+                            changed([](Model& model) { model.kind = PKV_LAYERS_LATENT; }),
                             changed([](Model& model) { model.rotation = hadamard; }),
                             changed([](Model& model) { rotate_by(model, 1); })}) {
     expect_mismatch(plan, other);
@@ -258,7 +263,7 @@ TEST(Mismatch, OfAWindowAndLargerBlocks) {
   const Session session = open(a);
   append_in_steps(a, session, plan, 110, 1);
   EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session}))));
-  EXPECT_EQ(0u, stats_of(b).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(b).used_blocks);
   const Session young = open(a);
   append_in_steps(a, young, plan, 30, 1);
   const std::vector<Session> loaded = load(b, save(a, {young}));
@@ -335,7 +340,7 @@ TEST_F(Keys, EveryFlippedBitIsFound) {
     ASSERT_TRUE(status >= 300 && status < 400) << "bit " << bit << ": " << pkv_status_name(status);
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
   }
-  EXPECT_EQ(0u, stats_of(fixture.cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(fixture.cache).used_blocks);
   EXPECT_EQ(PKV_OK, fixture.load_once(bytes)) << pkv_last_error();
 }
 
@@ -476,11 +481,11 @@ TEST(Lengths, AreCheckedAndBelieved) {
     EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(changed(length_at, length)), &config));
   for (const uint64_t size : {0ull, 63ull, 128ull, 1ull << 62, ~0ull})
     EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(changed(lengths_size_at, size)), &config));
-  EXPECT_EQ(0u, stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
   for (const uint64_t length : {0u, 15u, 40u, 80u}) {
     EXPECT_EQ(PKV_OK, try_load(cache, buffer(changed(length_at, length)), &config))
         << pkv_last_error();
-    EXPECT_EQ(length / 16, stats_of(cache).used_blocks);
+    EXPECT_EQ(length / 16, pool_stats_of(cache).used_blocks);
     CHECK(pkv_cache_validate(cache));
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
   }

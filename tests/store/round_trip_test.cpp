@@ -29,8 +29,12 @@ std::vector<std::pair<const char*, Plan>> setups() {
   dims.groups = {{.layers = 3, .query_heads = 3, .kv_heads = 3, .key_dim = 48, .value_dim = 32}};
   windows.groups = {
       {.layers = 2, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .window = 40, .sinks = 5}};
-  latent.groups = {
-      {.layers = 1, .query_heads = 4, .kv_heads = 1, .key_dim = 80, .value_dim = 64, .latent = 1}};
+  latent.groups = {{.layers = 1,
+                    .query_heads = 4,
+                    .kv_heads = 1,
+                    .key_dim = 80,
+                    .value_dim = 64,
+                    .kind = PKV_LAYERS_LATENT}};
   hybrid.groups = {
       {.layers = 2, .query_heads = 2, .kv_heads = 2, .key_dim = 32},
       {.layers = 1, .query_heads = 2, .kv_heads = 1, .key_dim = 16, .value_dim = 48, .window = 33},
@@ -135,7 +139,7 @@ TEST(RoundTrip, BetweenF32F16AndBF16) {
           target.layout = layout;
           expect_round_trip(setup.with(from, from), target);
           expect_round_trip(setup.with(from, PKV_INT8),
-                            setup.with(to, setup.groups[0].latent ? to : PKV_INT8));
+                            setup.with(to, setup.groups[0].latent() ? to : PKV_INT8));
           if (testing::Test::HasFatalFailure()) return;
         }
 }
@@ -223,7 +227,7 @@ TEST(Sharing, WhatIsSharedIsSavedOnceAndSharedAgain) {
   EXPECT_EQ(50u * 340, info.tokens);
   EXPECT_EQ(50u * 20 + 320, info.stored_tokens);
   const std::vector<Session> loaded = load(b, file);
-  EXPECT_EQ(20u + 50 * 2, stats_of(b).used_blocks);
+  EXPECT_EQ(20u + 50 * 2, pool_stats_of(b).used_blocks);
   for (size_t i = 0; i < forks.size(); i++) expect_same(forks[i], loaded[i], setup);
   // One session continues, and the others do not notice.
   append(b, loaded[0], setup, 10, 99);
@@ -247,7 +251,7 @@ TEST(Sharing, SnapshotsAndSessionsOfAnyLength) {
   expect_same(thaw(snapshot), loaded[0], setup);
   expect_same(session, loaded[1], setup);
   expect_same(shorter, loaded[2], setup);
-  EXPECT_EQ(6u, stats_of(b).used_blocks)
+  EXPECT_EQ(6u, pool_stats_of(b).used_blocks)
       << "five blocks of the session, and the part-filled one of the snapshot";
   CHECK(pkv_cache_validate(b));
 }
@@ -402,11 +406,11 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
                                           : 80u);
     CHECK(pkv_cache_validate(b));
     // A second load finds everything, and nothing is kept twice.
-    const uint64_t used = stats_of(b).used_blocks;
+    const uint64_t used = pool_stats_of(b).used_blocks;
     {
       const std::vector<Session> again = load(b, file, &config);
     }
-    EXPECT_EQ(used, stats_of(b).used_blocks);
+    EXPECT_EQ(used, pool_stats_of(b).used_blocks);
     CHECK(pkv_cache_validate(b));
   }
 }

@@ -32,10 +32,10 @@ struct Plan {
   uint32_t threads = 1;
   const pkv_runner* runner = nullptr;
   const char* memory_directory = nullptr;
-  EngineMemory* engine = nullptr;  // has the groups with block_bytes; each cache has its own
+  EngineMemory* engine = nullptr;  // has the opaque groups; each cache has its own
 
   bool has_rows(uint32_t layer) const {
-    return storage != PKV_STORAGE_NONE && of_layer(layer).block_bytes == 0;
+    return storage != PKV_STORAGE_NONE && !of_layer(layer).opaque();
   }
   const Model& of_layer(uint32_t layer) const {
     size_t g = 0;
@@ -49,7 +49,7 @@ struct Plan {
   }
   Plan with(pkv_dtype k, pkv_dtype v) const {
     Plan other = *this;
-    for (Model& group : other.groups) group.dtype = k, group.value_dtype = group.latent ? k : v;
+    for (Model& group : other.groups) group.dtype = k, group.value_dtype = group.latent() ? k : v;
     return other;
   }
 };
@@ -57,7 +57,7 @@ struct Plan {
 // Returns a plan with an engine, if a group needs one.
 inline Plan with(Plan plan, EngineMemory& engine) {
   for (const Model& group : plan.groups)
-    if (group.block_bytes != 0) plan.engine = &engine;
+    if (group.opaque()) plan.engine = &engine;
   return plan;
 }
 
@@ -72,7 +72,7 @@ inline Cache create(const Plan& setup) {
   config.layout = setup.layout;
   config.memory_directory = setup.memory_directory;
   config.block_size = setup.block_size;
-  config.blocks = setup.blocks;
+  for (pkv_layer_group& group : groups) group.blocks = setup.blocks;
   config.threads = setup.runner != nullptr ? 0 : setup.threads;
   config.runner = setup.runner;
   config.isa = setup.isa;
@@ -100,8 +100,8 @@ inline void write_elsewhere(pkv_batch batch, const Plan& setup, uint64_t before,
   std::vector<uint64_t> marks;
   for (const int32_t token : tokens) marks.push_back(mark_of(token));
   for (uint32_t g = 0; g < setup.groups.size(); g++) {
-    if (setup.groups[g].block_bytes == 0) continue;
-    if (setup.groups[g].state_bytes == 0)
+    if (!setup.groups[g].opaque()) continue;
+    if (!setup.groups[g].has_states())
       setup.engine->write(batch, g, 1, marks);
     else
       setup.engine->write_states(batch, g, 1,
@@ -114,15 +114,15 @@ inline void expect_elsewhere(pkv_session session, const Plan& setup) {
   const std::vector<int32_t> tokens = tokens_of(session, length_of(session));
   for (uint32_t g = 0; g < setup.groups.size(); g++) {
     const Model& model = setup.groups[g];
-    if (model.block_bytes == 0) continue;
+    if (!model.opaque()) continue;
     const std::vector<uint32_t> table = block_table(session, g);
     for (size_t i = 0; i < tokens.size(); i++) {
       const bool seen = model.window == 0 || i + model.window > tokens.size() || i < model.sinks;
       const uint32_t block = table[i / 16];
-      if (model.state_bytes != 0 && i + 1 < tokens.size()) continue;
+      if (model.has_states() && i + 1 < tokens.size()) continue;
       ASSERT_TRUE(block != PKV_NO_BLOCK || !seen) << "token " << i;
       if (block == PKV_NO_BLOCK) continue;
-      const size_t slot = model.state_bytes != 0 ? 0 : i % 16;
+      const size_t slot = model.has_states() ? 0 : i % 16;
       ASSERT_EQ(mark_of(tokens[i]), setup.engine->at(g, block * 16 + slot))
           << "token " << i << " of group " << g;
     }
@@ -309,10 +309,11 @@ struct State {
 
 inline State state_of(pkv_cache cache) {
   const pkv_cache_stats stats = stats_of(cache);
+  const pkv_pool_stats pools = pool_stats_of(cache);
   auto prefix = made<pkv_prefix_stats>();
   const pkv_status status = pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &prefix);
   if (status != PKV_UNSUPPORTED) CHECK(status);
-  return {stats.sessions,     stats.free_blocks,      stats.used_blocks,   stats.tokens,
+  return {stats.sessions,     pools.free_blocks,      pools.used_blocks,   stats.tokens,
           stats.filled_slots, stats.evictable_blocks, prefix.cached_blocks};
 }
 

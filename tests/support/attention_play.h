@@ -60,6 +60,8 @@ class AttentionPlay {
     return all;
   }
 
+  bool is_latent() const { return config_.model.kind == PKV_LAYERS_LATENT; }
+
   void draw_config() {
     config_ = ModelConfig();
     special_ = source_.chance(30);
@@ -71,16 +73,16 @@ class AttentionPlay {
         config_.model.kv_heads * static_cast<uint32_t>(source_.between(1, 18));
     config_.model.key_dim = static_cast<uint32_t>(16 * source_.between(1, 8));
     config_.model.dtype = dtypes[source_.below(std::size(dtypes))];
-    config_.model.latent = source_.chance(15);
+    if (source_.chance(15)) config_.model.kind = PKV_LAYERS_LATENT;
     config_.model.value_dim = static_cast<uint32_t>(
-        16 * source_.between(1, config_.model.latent != 0 ? config_.model.key_dim / 16 : 8));
+        16 * source_.between(1, is_latent() ? config_.model.key_dim / 16 : 8));
     config_.model.value_dtype =
-        config_.model.latent != 0 ? config_.model.dtype : dtypes[source_.below(std::size(dtypes))];
+        is_latent() ? config_.model.dtype : dtypes[source_.below(std::size(dtypes))];
     if (source_.chance(30)) {
       config_.model.window = static_cast<uint32_t>(source_.between(1, 70));
       if (source_.chance(50)) config_.model.sinks = static_cast<uint32_t>(source_.between(1, 20));
     }
-    config_.blocks = 64;
+    config_.model.blocks = 64;
     config_.threads = 1;
   }
 
@@ -150,8 +152,7 @@ class AttentionPlay {
     const pkv_tensor k = tensor(k_, 0), v = tensor(v_, 0);
     std::vector<pkv_session> sessions(1);
     EXPECT_EQ(pkv_session_open(cache, nullptr, &sessions[0]), PKV_OK);
-    EXPECT_EQ(append(cache, sessions[0], past_, 1, &k, config_.model.latent != 0 ? nullptr : &v),
-              PKV_OK)
+    EXPECT_EQ(append(cache, sessions[0], past_, 1, &k, is_latent() ? nullptr : &v), PKV_OK)
         << pkv_last_error();
     for (uint64_t i = 0; i < forks_; i++)
       EXPECT_EQ(pkv_session_fork(sessions[0], &sessions.emplace_back()), PKV_OK);
@@ -176,8 +177,7 @@ class AttentionPlay {
     const std::vector<uint16_t> half_q = halves(q_);
     const pkv_tensor batch_k = tensor(new_k, 0), batch_v = tensor(new_v, 0),
                      q = bf16_rows_ ? tensor(half_q) : tensor(q_, 0);
-    EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, config_.model.latent != 0 ? nullptr : &batch_v),
-              PKV_OK)
+    EXPECT_EQ(pkv_batch_write(batch, 0, &batch_k, is_latent() ? nullptr : &batch_v), PKV_OK)
         << pkv_last_error();
     const Result result = attend_to_blocks(batch, q, new_rows);
     EXPECT_EQ(pkv_batch_commit(batch, 0, nullptr), PKV_OK) << pkv_last_error();
@@ -263,7 +263,7 @@ class AttentionPlay {
         1e-5;
     const double weights =
         (integers(config_.model.value_dtype) ? 0x1p-10 : 0) + (bf16_rows_ ? 0x1p-7 : 0);
-    const double values = largest(v_.empty() ? k_ : config_.model.latent != 0 ? k_ : v_);
+    const double values = largest(v_.empty() ? k_ : is_latent() ? k_ : v_);
     const double tolerance = std::min(2.0, 4 * score + weights + 1e-4) * values + 1e-6;
     for (size_t i = 0; i < got.out.size(); i++) {
       if (any_result(i / config_.model.value_dim) ||

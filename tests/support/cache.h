@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <pagedkv/pagedkv.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
 #include <span>
@@ -68,24 +69,28 @@ struct Model {
   pkv_dtype dtype = PKV_F32;
   uint32_t window = 0;
   pkv_dtype value_dtype = static_cast<pkv_dtype>(0);
-  uint32_t sinks = 0, latent = 0;
+  uint32_t sinks = 0;
+  pkv_layer_kind kind = PKV_LAYERS_KV;
   pkv_rotation rotation = PKV_ROTATION_NONE;
   const pkv_rotation_matrices* rotation_matrices = nullptr;
-  // With block_bytes only an engine can read the blocks, and there are no heads, dims and dtypes.
-  uint64_t state_bytes = 0, block_bytes = 0;
+  uint64_t layer_bytes = 0;  // of states and of opaque layers, which have no heads, dims and dtypes
 
+  bool latent() const { return kind == PKV_LAYERS_LATENT; }
+  bool has_states() const { return kind == PKV_LAYERS_STATES || kind == PKV_LAYERS_OPAQUE_STATES; }
+  bool opaque() const { return kind == PKV_LAYERS_OPAQUE_KV || kind == PKV_LAYERS_OPAQUE_STATES; }
   uint32_t values() const { return value_dim == 0 ? key_dim : value_dim; }
   pkv_dtype values_dtype() const { return value_dtype == 0 ? dtype : value_dtype; }
 };
 
 inline pkv_layer_group group_of(const Model& model) {
-  if (model.block_bytes != 0)
+  if (model.has_states() || model.opaque())
     return made<pkv_layer_group>({.layers = model.layers,
+                                  .kind = model.kind,
                                   .window = model.window,
                                   .sinks = model.sinks,
-                                  .state_bytes = model.state_bytes,
-                                  .block_bytes = model.block_bytes});
+                                  .layer_bytes = model.layer_bytes});
   return made<pkv_layer_group>({.layers = model.layers,
+                                .kind = model.kind,
                                 .query_heads = model.query_heads,
                                 .kv_heads = model.kv_heads,
                                 .key_dim = model.key_dim,
@@ -94,7 +99,6 @@ inline pkv_layer_group group_of(const Model& model) {
                                 .value_dtype = model.value_dtype,
                                 .window = model.window,
                                 .sinks = model.sinks,
-                                .latent = model.latent,
                                 .rotation = model.rotation,
                                 .rotation_matrices = model.rotation_matrices});
 }
@@ -104,7 +108,7 @@ inline ModelConfig config_of(const Model& model, uint64_t blocks,
   ModelConfig config;
   config.storage = storage;
   config.model = group_of(model);
-  config.blocks = blocks;
+  config.model.blocks = blocks;
   return config;
 }
 
@@ -127,11 +131,16 @@ inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = P
   return plan;
 }
 
-// The memory of the blocks of all groups becomes one memory that they share. Groups that give a
-// number of blocks must not give one any more.
+// Sets the number of blocks of all groups of a config, which are variables.
+inline void set_blocks(const pkv_cache_config& config, uint64_t blocks) {
+  auto* const groups = const_cast<pkv_layer_group*>(config.groups);
+  for (uint32_t g = 0; g < std::max(config.group_count, 1u); g++) groups[g].blocks = blocks;
+}
+
+// The memory of the blocks of all groups becomes one memory that they share.
 inline void share_memory(pkv_cache_config& config) {
   config.memory_bytes = plan_of(config).memory_bytes;
-  config.blocks = 0;
+  set_blocks(config, 0);
   config.groups_share_memory = 1;
 }
 
@@ -141,7 +150,7 @@ inline pkv_cache_stats stats_of(pkv_cache cache) {
   return stats;
 }
 
-inline pkv_pool_stats pool_stats_of(pkv_cache cache, uint32_t group) {
+inline pkv_pool_stats pool_stats_of(pkv_cache cache, uint32_t group = PKV_ALL_GROUPS) {
   auto stats = made<pkv_pool_stats>();
   CHECK(pkv_cache_get_pool_stats(cache, group, &stats));
   return stats;

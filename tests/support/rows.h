@@ -226,7 +226,7 @@ inline KeysValues materialize(pkv_session session, uint32_t layer, const Model& 
 }
 
 inline void write(pkv_batch batch, uint32_t layer, const Model& model, KeysValues& rows) {
-  if (model.latent != 0)
+  if (model.latent())
     write(batch, layer, rows.k);
   else
     write(batch, layer, rows.k, rows.v);

@@ -31,10 +31,13 @@ static const char* use(void* library) {
   static float rows[tokens * 32], outputs[tokens * 32];
   const pkv_tensor in = {.data = rows, .dtype = PKV_F32}, out = {.data = outputs, .dtype = PKV_F32};
   const uint32_t count = tokens;
-  const pkv_layer_group model = {
-      .struct_size = sizeof model, .layers = 1, .query_heads = 2, .kv_heads = 2, .key_dim = 16};
-  const pkv_cache_config config = {
-      .struct_size = sizeof config, .groups = &model, .blocks = 8, .threads = 2};
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = 2,
+                                 .kv_heads = 2,
+                                 .key_dim = 16,
+                                 .blocks = 8};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .threads = 2};
   pkv_cache cache;
   pkv_session session;
   pkv_batch batch;

@@ -275,10 +275,9 @@ class LoggerStalls : public Stalls {
   }
   // Fills the cache with texts that no session uses. Nothing is evicted for them.
   void fill() {
-    pkv_cache_stats stats{};
-    stats.struct_size = sizeof stats;
-    CHECK(pkv_cache_get_stats(cache_, &stats));
-    for (uint64_t i = 0; i < stats.free_blocks / 2; i++) {  // in each of two groups
+    auto pools = made<pkv_pool_stats>();
+    CHECK(pkv_cache_get_pool_stats(cache_, PKV_ALL_GROUPS, &pools));
+    for (uint64_t i = 0; i < pools.free_blocks / 2; i++) {  // in each of two groups
       compute(text(static_cast<int32_t>(200 + i), 16));
       flush_store();
     }

@@ -37,12 +37,12 @@ class Ids {
     auto group = made<pkv_layer_group>();
     group.layers = group.query_heads = group.kv_heads = 1;
     group.key_dim = 16;
+    group.blocks = blocks;
     const auto prefix = made<pkv_prefix_config>();
     auto config = made<pkv_cache_config>();
     config.groups = &group;
     config.storage = PKV_STORAGE_NONE;
     config.block_size = block_size;
-    config.blocks = blocks;
     config.prefix = &prefix;
     check(pkv_cache_create(&config, &cache_), "create");
   }

@@ -27,11 +27,11 @@ pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& p
   auto group = made<pkv_layer_group>();
   group.layers = group.query_heads = group.kv_heads = 1;
   group.key_dim = 16;
+  group.blocks = capacity;
   auto config = made<pkv_cache_config>();
   config.groups = &group;
   config.storage = PKV_STORAGE_NONE;
   config.block_size = library_tokens(blocks);
-  config.blocks = capacity;
   config.prefix = &prefix;
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache), "cache");

@@ -150,13 +150,16 @@ static void take_turn(chat* c, const char* line, size_t bytes) {
 static void print_stats(chat* c) {
   const engine* e = &c->engine;
   pkv_cache_stats stats = {.struct_size = sizeof stats};
+  pkv_pool_stats pool = {.struct_size = sizeof pool};
   engine_check(e, e->lib->cache_get_stats(e->cache, &stats), "stats");
+  engine_check(e, e->lib->cache_get_pool_stats(e->cache, 0, &pool), "stats");
+  const double slots = (double)(pool.used_blocks * e->info.block_size);
   printf(
       "[%zu of %zu tokens, %zu computed so far, %llu of %llu blocks, %.0f %% of their slots "
       "filled]\n",
-      c->length, c->context, e->rows_forwarded, (unsigned long long)stats.used_blocks,
-      (unsigned long long)stats.blocks,
-      stats.used_slots > 0 ? 100.0 * (double)stats.filled_slots / (double)stats.used_slots : 0.0);
+      c->length, c->context, e->rows_forwarded, (unsigned long long)pool.used_blocks,
+      (unsigned long long)pool.blocks,
+      slots > 0 ? 100.0 * (double)stats.filled_slots / slots : 0.0);
 }
 
 static void reset(chat* c) {

@@ -47,11 +47,11 @@ static void create_cache(engine* e, const options* o, size_t blocks, size_t wate
                                  .query_heads = (uint32_t)e->model->query_heads,
                                  .kv_heads = (uint32_t)e->model->kv_heads,
                                  .key_dim = (uint32_t)e->model->head_dim,
-                                 .dtype = o->dtype};
+                                 .dtype = o->dtype,
+                                 .blocks = blocks};
   pkv_cache_config config = {.struct_size = sizeof config,
                              .groups = &model,
                              .block_size = (uint32_t)o->block_size,
-                             .blocks = blocks,
                              .watermark_blocks = (uint32_t)watermark,
                              .threads = (uint32_t)o->threads,
                              .isa = engine_isa(e->lib, o->isa)};

@@ -18,7 +18,8 @@ int main(void) {
   pkv_tensor result = {.data = out, .dtype = PKV_F32};
   pkv_layer_group model = {.struct_size = sizeof model};
   model.layers = 2, model.query_heads = 4, model.kv_heads = 2, model.key_dim = 32;
-  pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 64};
+  model.blocks = 64;
+  pkv_cache_config config = {.struct_size = sizeof config, .groups = &model};
   /* [step] */
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));

@@ -46,12 +46,10 @@ static pkv_cache make_cache(size_t tokens, uint32_t threads) {
                                  .query_heads = QUERY_HEADS,
                                  .kv_heads = KV_HEADS,
                                  .key_dim = DIM,
-                                 .dtype = PKV_BF16};
-  const pkv_cache_config config = {.struct_size = sizeof config,
-                                   .groups = &model,
-                                   .blocks = SESSIONS * (tokens / 16 + 1),
-                                   .prefault = 1,
-                                   .threads = threads};
+                                 .dtype = PKV_BF16,
+                                 .blocks = SESSIONS * (tokens / 16 + 1)};
+  const pkv_cache_config config = {
+      .struct_size = sizeof config, .groups = &model, .prefault = 1, .threads = threads};
   pkv_cache cache;
   check(lib.cache_create(&config, &cache));
   return cache;

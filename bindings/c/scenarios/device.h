@@ -1,4 +1,4 @@
-/* What stands for a device: the blocks of groups with block_bytes. A slot has the history of its
+/* What stands for a device: the blocks of opaque groups. A slot has the history of its
  * token. */
 #ifndef PKV_SCENARIO_DEVICE_H
 #define PKV_SCENARIO_DEVICE_H

@@ -99,7 +99,7 @@ static void compare_outputs(player* p, const pass* f, const cJSON* expected) {
   }
 }
 
-/* ---- Groups with block_bytes ---- */
+/* ---- Opaque groups ---- */
 
 static pkv_status compute_group(player* p, pkv_batch batch, uint32_t group, size_t n,
                                 const uint64_t* histories) {

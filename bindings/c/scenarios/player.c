@@ -90,7 +90,7 @@ player* player_new(const pkv_dl* lib, const cJSON* scenario, const char* folder)
   read_config(&p->config, item_of(scenario, "config"));
   if (item_of(item_of(scenario, "config"), "store") != NULL)
     open_store(lib, &p->config, folder, text_of(scenario, "name"));
-  if (p->config.groups[0].block_bytes != 0) {
+  if (p->config.groups[0].kind == PKV_LAYERS_OPAQUE_KV) {
     p->config.block_io = device_block_io(&p->device);
     p->config.cache.block_io = &p->config.block_io;
   }

@@ -51,7 +51,7 @@ for document, sentence in [
         changed(8, values=[["v", 8, 0, 0, 2.0]]),
         "step 8 (read): v of position 8, head 0, dim 0: expected 2.0",
     ),
-    (changed(9, fields={"free_blocks": 9}), "step 9 (stats): free_blocks: expected 9, got 5"),
+    (changed(9, fields={"free_blocks": 9}), "step 9 (pool_stats): free_blocks: expected 9, got 5"),
 ]:
     code, said = play(document)
     if code != 1 or sentence not in said:

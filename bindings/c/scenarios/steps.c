@@ -36,6 +36,12 @@ static pkv_status stats(player* p, const cJSON* step) {
   return compare(p, status, step, &s, "pkv_cache_stats");
 }
 
+static pkv_status pool_stats(player* p, const cJSON* step) {
+  pkv_pool_stats s = {.struct_size = sizeof s};
+  const pkv_status status = p->lib->cache_get_pool_stats(p->cache, PKV_ALL_GROUPS, &s);
+  return compare(p, status, step, &s, "pkv_pool_stats");
+}
+
 static pkv_status info(player* p, const cJSON* step) {
   pkv_session_info s = {.struct_size = sizeof s};
   const pkv_status status = p->lib->session_get_info(p->session, &s);
@@ -278,6 +284,7 @@ static action* action_of(const char* name) {
                  {"read", read_rows},
                  {"info", info},
                  {"stats", stats},
+                 {"pool_stats", pool_stats},
                  {"prefix_stats", prefix_stats},
                  {"prefix_clear", prefix_clear},
                  {"admit", admit},

@@ -136,7 +136,8 @@ class Engine:
 
     def __init__(self, model: Model, store: pathlib.Path) -> None:
         self.model = model
-        shape: dict[str, Any] = {"query_heads": HEADS, "kv_heads": HEADS, "key_dim": DIM}
+        room: dict[str, Any] = {"blocks": 64}
+        shape = {"query_heads": HEADS, "kv_heads": HEADS, "key_dim": DIM} | room
         numbers = {kind: [i for i, k in enumerate(KINDS) if k == kind] for kind in set(KINDS)}
         groups = [
             pagedkv.LayerGroup(layers=1, layer_indices=numbers["full"], **shape),
@@ -144,14 +145,16 @@ class Engine:
             pagedkv.LayerGroup(
                 layers=len(numbers["delta"]),
                 layer_indices=numbers["delta"],
-                state_bytes=4 * HEADS * DIM * DIM,
+                kind="states",
+                layer_bytes=4 * HEADS * DIM * DIM,
                 checkpoint_tokens=4 * BLOCK,
                 max_draft_tokens=DRAFT,
+                **room,
             ),
         ]
         kept = pagedkv.StoreConfig(pagedkv.DirectoryStore(store))
         given: dict[str, Any] = {"prefix": pagedkv.PrefixConfig(), "store": kept}
-        config = pagedkv.CacheConfig(groups=groups, blocks=64, block_size=BLOCK, **given)
+        config = pagedkv.CacheConfig(groups=groups, block_size=BLOCK, **given)
         self.cache = pagedkv.Cache(config)
 
     def step(self, session: pagedkv.Session, tokens: list[int]) -> list[int]:

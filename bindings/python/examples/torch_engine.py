@@ -45,12 +45,12 @@ class Engine(pagedkv.BlockIO):
         self.kv = torch.zeros(shape, dtype=torch.float64, device=DEVICE)
         self.last_step = torch.cuda.Event() if DEVICE.type == "cuda" else None
         self.copies = {"read": 0, "write": 0}
-        group = pagedkv.LayerGroup(layers=LAYERS, block_bytes=self.kv[0].nbytes)
+        layer_bytes = self.kv[0, 0].nbytes
+        group = pagedkv.LayerGroup(LAYERS, kind="opaque_kv", layer_bytes=layer_bytes, blocks=blocks)
         self.cache = pagedkv.Cache(
             pagedkv.CacheConfig(
                 groups=[group],
                 storage="none",
-                blocks=blocks,
                 prefix=pagedkv.PrefixConfig(),
                 store=store,
                 block_io=self,

@@ -28,7 +28,7 @@ _WRITE = ctypes.CFUNCTYPE(*_BEGIN, ctypes.c_void_p)
 
 
 class BlockIO(abc.ABC):
-    """Copies blocks of layer groups with `block_bytes`, for example between a device and memory.
+    """Copies blocks of opaque layer groups, for example between a device and memory.
 
     A cache with a store calls `read` from one thread of its own and `write` from another; `save`
     and `load` call them in the thread that saves or loads. No step waits for a call. The arrays are
@@ -43,13 +43,13 @@ class BlockIO(abc.ABC):
 
     @abc.abstractmethod
     def read(self, group: int, blocks: Ids, tokens: Ids, to: Bytes) -> None:
-        """Copies blocks to `to`, [n][block_bytes], which is 0. Block i holds tokens[i] tokens;
+        """Copies blocks to `to`, [n][bytes of a block], which is 0. Block i holds tokens[i] tokens;
         bytes of other slots may be those of other sequences, so leave them 0.
         """
 
     @abc.abstractmethod
     def write(self, group: int, blocks: Ids, source: Bytes) -> None:
-        """Copies `source`, [n][block_bytes], to blocks."""
+        """Copies `source`, [n][bytes of a block], to blocks."""
 
 
 def hooks_of(io: BlockIO, block_bytes: Sequence[int]) -> _raw.BlockIo:

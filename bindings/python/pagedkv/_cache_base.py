@@ -26,7 +26,7 @@ from ._repr import counted
 from .config import CacheConfig
 from .errors import MisuseError, misuse
 from .generated import raw as _raw
-from .generated.raw import NO_QUOTA, HintAction, Retention, Status
+from .generated.raw import ALL_GROUPS, NO_QUOTA, HintAction, LayerKind, Retention, Status
 from .generated.records import (
     CacheInfo,
     CacheStats,
@@ -86,7 +86,8 @@ class CacheBase(Handle):
         self._groups: dict[int, int] = {}
         for index, group in enumerate(config.layer_groups()):
             dims = group.key_dim, group.value_dim or group.key_dim
-            shape = LayerShape(group.query_heads, group.kv_heads, *dims, group.state_bytes)
+            state_bytes = group.layer_bytes if group.kind == LayerKind.STATES else 0
+            shape = LayerShape(group.query_heads, group.kv_heads, *dims, state_bytes)
             for layer in group.layer_numbers(max(self._shapes, default=-1) + 1):
                 self._shapes[layer] = shape
                 self._groups[layer] = index
@@ -104,9 +105,9 @@ class CacheBase(Handle):
         return self._memory.hold()
 
     def _shown(self) -> str:
-        info, stats = self.info(), self.stats()
+        info, stats, pools = self.info(), self.stats(), self.pool_stats()
         return (
-            f"{counted(info.layers, 'layer')}, {stats.used_blocks} of {stats.blocks} blocks of "
+            f"{counted(info.layers, 'layer')}, {pools.used_blocks} of {pools.blocks} blocks of "
             f"{info.block_size} tokens used, {counted(stats.sessions, 'session')}, "
             f"{info.isa.name}, {counted(info.threads, 'thread')}"
         )
@@ -125,7 +126,7 @@ class CacheBase(Handle):
         """The shape of a layer that keeps K and V."""
         shape = self.layer_shape(layer)
         if not shape.kv_heads and not shape.state_bytes:
-            sentence = "only the engine can read the blocks of its group (block_bytes)"
+            sentence = "only the engine can read the blocks of its group"
             raise MisuseError(Status.UNSUPPORTED, f"layer {layer}: {sentence}")
         if shape.state_bytes:
             raise MisuseError(
@@ -147,8 +148,9 @@ class CacheBase(Handle):
     def stats(self) -> CacheStats:
         return report(CacheStats, library().cache_get_stats, self._handle)
 
-    def pool_stats(self, group: int = 0) -> PoolStats:
-        index = unsigned(group, 32, "group")
+    def pool_stats(self, group: int | None = None) -> PoolStats:
+        """Statistics of the blocks of one group, or of all."""
+        index = ALL_GROUPS if group is None else unsigned(group, 32, "group")
         return report(PoolStats, library().cache_get_pool_stats, self._handle, index)
 
     def metrics(self) -> str:

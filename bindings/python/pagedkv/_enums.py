@@ -11,7 +11,7 @@ import numpy as np
 
 from ._handle import signed32
 from .errors import misuse
-from .generated.raw import Dtype, Eviction, HugePages, Isa, Layout, Rotation, Storage
+from .generated.raw import Dtype, Eviction, HugePages, Isa, LayerKind, Layout, Rotation, Storage
 
 Member = TypeVar("Member", bound=enum.IntEnum)
 
@@ -28,6 +28,7 @@ _OF_CONFIGS: dict[str, type[enum.IntEnum]] = {
     "huge_pages": HugePages,
     "eviction": Eviction,
     "rotation": Rotation,
+    "kind": LayerKind,
 }
 # Other libraries' types that mean exactly what we store. INT8 and INT4 have scales of their own, so
 # these names give only the width. Unsigned bytes and the fp8 variants that end in "uz" are not

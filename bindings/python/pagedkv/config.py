@@ -20,7 +20,7 @@ from ._repr import Shown, counted, is_default
 from ._structs import fill, path_for_c, point_to_matrices
 from .errors import misuse
 from .generated import raw as _raw
-from .generated.raw import Eviction, HugePages, Isa, Layout, LogLevel, Rotation, Storage
+from .generated.raw import Eviction, HugePages, Isa, LayerKind, Layout, LogLevel, Rotation, Storage
 from .generated.records import CachePlan
 from .store import StoreConfig
 
@@ -56,10 +56,11 @@ class _Layers(Shown):
     value_dtype: DtypeLike | None = None
     window: int = 0
     sinks: int = 0
-    latent: bool = False
     rotation: Rotation | str = Rotation.NONE
     key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
+    kind: LayerKind | str = LayerKind.KV
+    blocks: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,20 +70,18 @@ class _Layers(Shown):
 @dataclasses.dataclass(frozen=True, repr=False)
 class LayerGroup(_Layers):
     """Layers of one shape. A model whose layers all have one shape does not need it: the fields of
-    CacheConfig describe it. A layer with `state_bytes` keeps a state instead of K and V; leave
-    heads, dims, dtypes, window, sinks and latent at their defaults. With `block_bytes`, only the
-    engine can read the blocks; leave heads, dims, dtypes, latent and rotation at their defaults.
+    CacheConfig describe it. Leave fields that `kind` does not use at their defaults: of states,
+    heads, dims, dtypes, window, sinks and rotation; of opaque layers, KV heads, dtypes and
+    rotation.
 
     Experimental: `key_rotation` [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are
     orthogonal matrices that rotate rows, instead of `rotation`; comparing groups ignores them.
     """
 
     layer_indices: Integers | None = None
-    state_bytes: int = 0
+    layer_bytes: int = 0
     checkpoint_tokens: int = 0
     max_draft_tokens: int = 0
-    block_bytes: int = 0
-    blocks: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,22 +115,21 @@ class LayerGroup(_Layers):
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class CacheConfig(_Layers):
     """The fields of pkv_cache_config, by name; 0 and None are the library's defaults. Give
-    `groups`, or the fields of one group for a plain model, and `blocks` or `memory_bytes`. Enums
-    can be members or names ("bf16", "plain"), stored types also types of NumPy, ml_dtypes,
-    PyTorch or JAX; the config keeps members.
+    `groups`, or the fields of one group for a plain model; give each group `blocks`, or the cache
+    `memory_bytes`. Enums can be members or names ("bf16", "plain"), stored types also types of
+    NumPy, ml_dtypes, PyTorch or JAX; the config keeps members.
 
     The logger is called with (level, line), and the clock, which returns milliseconds, without
     arguments, on any thread. They must not raise and must not call the library. `runner` is a
     result of `openmp_runner`; leave `threads` at 0 then. Other hooks for memory and threads are
     only for C. With `memory_directory` keys and values are in an unnamed file there, and the OS
-    keeps as much of it in memory as fits. Groups with `block_bytes` need `block_io`.
+    keeps as much of it in memory as fits. Opaque groups need `block_io`.
     """
 
     groups: Sequence[LayerGroup] = ()
     storage: Storage | str = Storage.PAGED
     layout: Layout | str = Layout.PACKED
     block_size: int = 16
-    blocks: int = 0
     memory_bytes: int = 0
     threads: int = 0
     isa: Isa | str = Isa.AUTO
@@ -193,7 +191,9 @@ class CacheConfig(_Layers):
             logger = _logger(self.logger, keep)
             struct.logger = ctypes.addressof(logger)
         if self.block_io is not None:
-            hooks = hooks_of(self.block_io, [group.block_bytes for group in described])
+            hooks = hooks_of(
+                self.block_io, [group.layers * group.layer_bytes for group in described]
+            )
             keep.append(hooks)
             struct.block_io = ctypes.addressof(hooks)
         if self.clock is not None:

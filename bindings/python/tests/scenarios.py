@@ -22,6 +22,7 @@ LONG_MS = 60000
 ENUMS: dict[str, tuple[str, Any]] = {
     "dtype": ("PKV_", pagedkv.Dtype),
     "value_dtype": ("PKV_", pagedkv.Dtype),
+    "kind": ("PKV_LAYERS_", pagedkv.LayerKind),
     "storage": ("PKV_STORAGE_", pagedkv.Storage),
     "layout": ("PKV_LAYOUT_", pagedkv.Layout),
     "eviction": ("PKV_EVICTION_", pagedkv.Eviction),
@@ -101,10 +102,10 @@ def expect_near(what: str, got: float, expected: float, tolerance: float) -> Non
 
 
 class Device(pagedkv.BlockIO):
-    """The blocks of groups with block_bytes, of which each slot has the history of its token."""
+    """The blocks of opaque groups, of which each slot has the history of its token."""
 
-    def __init__(self, groups: tuple[pagedkv.LayerGroup, ...], blocks: int) -> None:
-        self.groups = [np.zeros((blocks, group.block_bytes // 8), np.uint64) for group in groups]
+    def __init__(self, groups: tuple[pagedkv.LayerGroup, ...]) -> None:
+        self.groups = [np.zeros((g.blocks, g.layer_bytes // 8), np.uint64) for g in groups]
 
     def read(self, group: int, blocks: Any, tokens: Any, to: Any) -> None:
         for row, block, count in zip(to.view(np.uint64), blocks, tokens, strict=True):
@@ -138,7 +139,8 @@ class Player:
             described["prefix"] = pagedkv.PrefixConfig(**enums(described["prefix"]))
         if "store" in described:
             described["store"] = pagedkv.StoreConfig(pagedkv.DirectoryStore(folder / "store"))
-        self.device = Device(groups, described["blocks"]) if groups[0].block_bytes else None
+        opaque = groups[0].kind == pagedkv.LayerKind.OPAQUE_KV
+        self.device = Device(groups) if opaque else None
         self.now_ms = 0
         self.config = pagedkv.CacheConfig(
             **enums(described), groups=groups, block_io=self.device, clock=lambda: self.now_ms
@@ -246,6 +248,9 @@ class Player:
 
     def do_stats(self, step: dict[str, Any]) -> None:
         self.fields(self.cache.stats(), step)
+
+    def do_pool_stats(self, step: dict[str, Any]) -> None:
+        self.fields(self.cache.pool_stats(), step)
 
     def do_prefix_stats(self, step: dict[str, Any]) -> None:
         stats = self.cache.prefix_stats(*self.salt(step), all_salts=step.get("all", False))

@@ -62,12 +62,12 @@ class Engine(pagedkv.BlockIO):
 
 
 def make(engine: Engine, **more: Any) -> pagedkv.Cache:
-    groups = [pagedkv.LayerGroup(layers=1, block_bytes=BYTES) for _ in range(2)]
+    blocks = len(engine.slots[0])
+    group = pagedkv.LayerGroup(layers=1, kind="opaque_kv", layer_bytes=BYTES, blocks=blocks)
     return pagedkv.Cache(
         pagedkv.CacheConfig(
-            groups=groups,
+            groups=[group] * 2,
             storage="none",
-            blocks=len(engine.slots[0]),
             prefix=pagedkv.PrefixConfig(),
             block_io=engine,
             **more,
@@ -184,16 +184,16 @@ def test_no_hook_may_call_the_library(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_config_needs_both() -> None:
-    group = pagedkv.LayerGroup(layers=1, block_bytes=BYTES)
+    group = pagedkv.LayerGroup(layers=1, kind="opaque_kv", layer_bytes=BYTES, blocks=4)
     with pytest.raises(pagedkv.PagedKVError, match="block_io is NULL"):
-        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], storage="none", blocks=4))
+        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], storage="none"))
     wrong: Any = Engine
-    config = pagedkv.CacheConfig(groups=[group], storage="none", blocks=4, block_io=wrong)
+    config = pagedkv.CacheConfig(groups=[group], storage="none", block_io=wrong)
     with pytest.raises(pagedkv.MisuseError, match="a BlockIO is needed, this is <class"):
         pagedkv.Cache(config)
-    group = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16)
-    with pytest.raises(pagedkv.PagedKVError, match="no group has block_bytes"):
-        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], blocks=4, block_io=Engine()))
+    group = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=4)
+    with pytest.raises(pagedkv.PagedKVError, match="no group is opaque"):
+        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], block_io=Engine()))
 
 
 def test_what_needs_the_numbers_is_refused() -> None:

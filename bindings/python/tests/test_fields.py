@@ -164,8 +164,7 @@ OF_CACHE = SIZES | {
     "block_io",
     "clock",
 }
-OF_GROUPS = {"layer_indices", "blocks", "state_bytes", "checkpoint_tokens", "max_draft_tokens"}
-OF_GROUPS |= {"block_bytes"}
+OF_GROUPS = {"layer_indices", "layer_bytes", "checkpoint_tokens", "max_draft_tokens"}
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durable"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
 OF_PARAMS |= {"mask", "chosen_blocks"}
@@ -310,7 +309,7 @@ def test_what_is_another_number_in_c(monkeypatch: Patch) -> None:
 
 def test_groups_and_fields_of_one_are_not_given_both() -> None:
     groups = [pagedkv.LayerGroup(1, 1, 1, 16)]
-    fields: Fields = {"layers": 1, "window": 16, "dtype": "f16", "latent": True}
+    fields: Fields = {"layers": 1, "window": 16, "dtype": "f16", "kind": "latent", "blocks": 4}
     for name, value in fields.items():
         with pytest.raises(pagedkv.MisuseError, match=f"groups and {name} are both given"):
             pagedkv.CacheConfig(groups=groups, **{name: value}).build()

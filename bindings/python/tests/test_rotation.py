@@ -42,10 +42,10 @@ def outputs(config: pagedkv.CacheConfig) -> list[Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_callers_see_no_rotation(kind: dict[str, Any]) -> None:
     expected = outputs(pagedkv.CacheConfig(layers=1, **SHAPE, blocks=8))
-    group = pagedkv.LayerGroup(layers=1, **SHAPE, **kind)
+    group = pagedkv.LayerGroup(layers=1, **SHAPE, blocks=8, **kind)
     for config in (
         pagedkv.CacheConfig(layers=1, **SHAPE, blocks=8, **kind),
-        pagedkv.CacheConfig(groups=[group], blocks=8),
+        pagedkv.CacheConfig(groups=[group]),
     ):
         for one, other in zip(expected, outputs(config), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)

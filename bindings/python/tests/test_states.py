@@ -15,11 +15,16 @@ BYTES = 24
 
 
 def make(max_draft_tokens: int = 0, **changed: object) -> pagedkv.Cache:
-    rows = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16)
+    rows = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=32)
     states = pagedkv.LayerGroup(
-        layers=1, state_bytes=BYTES, checkpoint_tokens=32, max_draft_tokens=max_draft_tokens
+        layers=1,
+        kind="states",
+        layer_bytes=BYTES,
+        checkpoint_tokens=32,
+        max_draft_tokens=max_draft_tokens,
+        blocks=32,
     )
-    return pagedkv.Cache(pagedkv.CacheConfig(groups=[rows, states], blocks=32, **changed))  # type: ignore[arg-type]
+    return pagedkv.Cache(pagedkv.CacheConfig(groups=[rows, states], **changed))  # type: ignore[arg-type]
 
 
 def step(

@@ -24,7 +24,7 @@ static pkv_cache_plan plan(pkv_dtype k, pkv_dtype v, uint32_t block_size) {
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &model,
                                    .block_size = block_size,
-                                   .memory_bytes = 4ull << 30}; /* or .blocks */
+                                   .memory_bytes = 4ull << 30}; /* or .blocks of the model */
   pkv_cache_plan result = {.struct_size = sizeof result};
   check(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &result));
   return result;
@@ -48,8 +48,9 @@ static void worst_error(pkv_dtype k_type, pkv_dtype v_type, double* k_error, dou
                                  .kv_heads = 1,
                                  .key_dim = DIM,
                                  .dtype = k_type,
-                                 .value_dtype = v_type};
-  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 4};
+                                 .value_dtype = v_type,
+                                 .blocks = 4};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model};
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_create(&config, &cache));

@@ -46,9 +46,10 @@ int main(void) {
                                  .layers = 2,
                                  .query_heads = HEADS,
                                  .kv_heads = 1,
-                                 .key_dim = DIM};
+                                 .key_dim = DIM,
+                                 .blocks = 80};
   const pkv_cache_config config = {
-      .struct_size = sizeof config, .groups = &model, .block_size = 32, .blocks = 80};
+      .struct_size = sizeof config, .groups = &model, .block_size = 32};
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_create(&config, &cache));

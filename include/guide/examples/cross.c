@@ -39,9 +39,9 @@ int main(void) {
                                  .layers = 1,
                                  .query_heads = HEADS,
                                  .kv_heads = KV_HEADS,
-                                 .key_dim = DIM};
-  const pkv_cache_config config = {
-      .struct_size = sizeof config, .groups = &model, .blocks = BLOCKS};
+                                 .key_dim = DIM,
+                                 .blocks = BLOCKS};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model};
   pkv_cache cache;
   pkv_session image;
   check(pkv_cache_create(&config, &cache));

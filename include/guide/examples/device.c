@@ -112,12 +112,14 @@ static void attend_here(pkv_session session, const float* q, float* out) {
 }
 
 int main(void) {
-  const pkv_layer_group model = {
-      .struct_size = sizeof model, .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = DIM};
-  const pkv_cache_config config = {.struct_size = sizeof config,
-                                   .groups = &model,
-                                   .storage = PKV_STORAGE_NONE,
-                                   .blocks = BLOCKS};
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = 1,
+                                 .kv_heads = 1,
+                                 .key_dim = DIM,
+                                 .blocks = BLOCKS};
+  const pkv_cache_config config = {
+      .struct_size = sizeof config, .groups = &model, .storage = PKV_STORAGE_NONE};
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
 

@@ -11,7 +11,7 @@ static void hear(void* user, pkv_log_level level, const char* line) {
 static pkv_cache create(uint64_t blocks) {
   static const pkv_logger logger = {hear, NULL};
   pkv_cache_config config = toy_config();
-  config.blocks = blocks;
+  toy_model.blocks = blocks;
   config.logger = &logger;
   config.isa = PKV_ISA_SCALAR;
   config.huge_pages = PKV_HUGE_PAGES_OFF; /* so that nothing here depends on the machine */
@@ -46,11 +46,13 @@ int main(void) {
   check(toy_forward(cache, 1, sessions, texts, p));
 
   pkv_cache_stats stats = {.struct_size = sizeof stats};
+  pkv_pool_stats pools = {.struct_size = sizeof pools};
   check(pkv_cache_get_stats(cache, &stats));
+  check(pkv_cache_get_pool_stats(cache, PKV_ALL_GROUPS, &pools));
   printf("%llu suspensions, %llu session suspended now, %llu steps, %llu of %llu blocks in use\n",
          (unsigned long long)stats.suspensions, (unsigned long long)stats.suspended_sessions,
-         (unsigned long long)stats.commits, (unsigned long long)stats.used_blocks,
-         (unsigned long long)stats.blocks);
+         (unsigned long long)stats.commits, (unsigned long long)pools.used_blocks,
+         (unsigned long long)pools.blocks);
   printf("validate: %s\n", pkv_status_name(pkv_cache_validate(cache)));
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;

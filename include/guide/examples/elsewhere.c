@@ -36,8 +36,11 @@ static int32_t write_blocks(void* user, uint32_t group, size_t n, const uint32_t
 
 static pkv_cache create(device* d, const char* path) {
   /* [create] */
-  const pkv_layer_group group = {
-      .struct_size = sizeof group, .layers = 1, .block_bytes = sizeof(block)};
+  const pkv_layer_group group = {.struct_size = sizeof group,
+                                 .layers = 1,
+                                 .kind = PKV_LAYERS_OPAQUE_KV,
+                                 .layer_bytes = sizeof(block),
+                                 .blocks = BLOCKS};
   const pkv_block_io io = {
       .struct_size = sizeof io, .user = d, .read = read_blocks, .write = write_blocks};
   /* [create end] */
@@ -53,7 +56,6 @@ static pkv_cache create(device* d, const char* path) {
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &group,
                                    .storage = PKV_STORAGE_NONE,
-                                   .blocks = BLOCKS,
                                    .prefix = &prefix,
                                    .store = &store_config,
                                    .block_io = &io};

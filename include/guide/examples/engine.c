@@ -51,10 +51,12 @@ int main(void) {
   for (size_t i = 0; i < REQUESTS; i++) print("", &requests[i].text, 0);
 
   pkv_cache_stats stats = {.struct_size = sizeof stats};
+  pkv_pool_stats pools = {.struct_size = sizeof pools};
   check(pkv_cache_get_stats(cache, &stats));
+  check(pkv_cache_get_pool_stats(cache, PKV_ALL_GROUPS, &pools));
   printf("%llu tokens in %llu steps; %llu blocks at most, %llu now\n",
          (unsigned long long)stats.committed_tokens, (unsigned long long)stats.commits,
-         (unsigned long long)stats.used_blocks_peak, (unsigned long long)stats.used_blocks);
+         (unsigned long long)pools.used_blocks_peak, (unsigned long long)pools.used_blocks);
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -26,7 +26,7 @@ static void tell(pkv_status status) {
 int main(void) {
   pkv_cache_config config = toy_config();
   pkv_cache cache;
-  config.blocks = 4;
+  toy_model.blocks = 4;
   check(pkv_cache_create(&config, &cache));
   pkv_session a, b;
   check(pkv_session_open(cache, NULL, &a));

@@ -32,10 +32,14 @@ int main(void) {
   for (int t = 0; t <= TOKENS; t++)
     for (int d = 0; d < DIM; d++) k[t][d] = v[t][d] = (float)((t * 31 + d * 17) % 64) / 32 - 1;
   for (int d = 0; d < DIM; d++) q[d] = 0.5f;
-  const pkv_layer_group model = {
-      .struct_size = sizeof model, .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = DIM};
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = 1,
+                                 .kv_heads = 1,
+                                 .key_dim = DIM,
+                                 .blocks = 80};
   const pkv_cache_config config = {
-      .struct_size = sizeof config, .groups = &model, .block_size = BLOCK, .blocks = 80};
+      .struct_size = sizeof config, .groups = &model, .block_size = BLOCK};
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_create(&config, &cache));

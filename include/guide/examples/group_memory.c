@@ -18,7 +18,7 @@ static pkv_cache create_shared(void) {
       .group_count = 2,
       .groups = groups,
       .groups_share_memory = 1,
-      .memory_bytes = 120 << 10}; /* of both groups; neither has a number of blocks */
+      .memory_bytes = 120 << 10}; /* of both groups, which have no numbers of blocks */
   /* [config end] */
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));

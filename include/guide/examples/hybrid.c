@@ -9,13 +9,12 @@ static pkv_cache create_hybrid(void) {
                                 .query_heads = 1,
                                 .kv_heads = 1,
                                 .key_dim = KEY_DIM,
-                                .value_dim = LETTERS};
+                                .value_dim = LETTERS,
+                                .blocks = 16};
   pkv_layer_group groups[] = {full, full};
   groups[1].window = 32;
-  const pkv_cache_config config = {.struct_size = sizeof config,
-                                   .group_count = 2,
-                                   .groups = groups, /* copied */
-                                   .blocks = 16};    /* of each group */
+  const pkv_cache_config config = {
+      .struct_size = sizeof config, .group_count = 2, .groups = groups}; /* copied */
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
   return cache;

@@ -92,7 +92,7 @@ int main() {
       .struct_size = sizeof store_config, .wait_ms = 1000, .store = &store};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   pkv_cache_config config = toy_config();
-  config.blocks = 8;
+  toy_model.blocks = 8;
   config.prefix = &prefix;
   config.store = &store_config;
   pkv_cache cache;

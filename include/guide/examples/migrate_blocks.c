@@ -60,14 +60,17 @@ static void print_table(const char* name, pkv_session session) {
 }
 
 int main(void) {
-  const pkv_layer_group group = {
-      .struct_size = sizeof group, .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16};
+  const pkv_layer_group group = {.struct_size = sizeof group,
+                                 .layers = 1,
+                                 .query_heads = 1,
+                                 .kv_heads = 1,
+                                 .key_dim = 16,
+                                 .blocks = BLOCKS};
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix, .eviction = PKV_EVICTION_LRU};
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &group,
                                    .storage = PKV_STORAGE_NONE, /* block ids only */
                                    .block_size = BLOCK,
-                                   .blocks = BLOCKS,
                                    .prefix = &prefix};
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));

@@ -31,9 +31,13 @@ int main(void) {
   find(library, "pkv_cache_create", &cache_create);
   find(library, "pkv_cache_destroy", &cache_destroy);
 
-  const pkv_layer_group model = {
-      .struct_size = sizeof model, .layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 64};
-  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 16};
+  const pkv_layer_group model = {.struct_size = sizeof model,
+                                 .layers = 1,
+                                 .query_heads = 1,
+                                 .kv_heads = 1,
+                                 .key_dim = 64,
+                                 .blocks = 16};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model};
   pkv_cache cache;
   if (cache_create(&config, &cache) != PKV_OK) return EXIT_FAILURE;
   const uint32_t version = library_version();

@@ -14,8 +14,9 @@ static void attend(int first, uint32_t n, float* out, float* lse) {
                                  .layers = 1,
                                  .query_heads = HEADS,
                                  .kv_heads = 1,
-                                 .key_dim = DIM};
-  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 8};
+                                 .key_dim = DIM,
+                                 .blocks = 8};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model};
   pkv_cache cache;
   pkv_session session;
   check(pkv_cache_create(&config, &cache));

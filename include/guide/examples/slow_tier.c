@@ -86,11 +86,11 @@ int main(int argc, char** argv) {
                                  .query_heads = HEADS,
                                  .kv_heads = 1,
                                  .key_dim = DIM,
-                                 .dtype = PKV_BF16};
+                                 .dtype = PKV_BF16,
+                                 .blocks = TOKENS / BLOCK + 1};
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &model,
                                    .block_size = BLOCK,
-                                   .blocks = TOKENS / BLOCK + 1,
                                    .memory_directory = argc > 1 ? argv[1] : "."};
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));

@@ -9,14 +9,15 @@ static pkv_cache create_recurrent(void) {
   const pkv_layer_group group = {
       .struct_size = sizeof group,
       .layers = 1,
-      .state_bytes = LETTERS * sizeof(float), /* heads and dims stay 0 */
-      .checkpoint_tokens = 2 * BLOCK,         /* a state is kept every 32 tokens */
-      .max_draft_tokens = 4,                  /* and after each token of a draft of 4 */
+      .kind = PKV_LAYERS_STATES,
+      .layer_bytes = LETTERS * sizeof(float),
+      .checkpoint_tokens = 2 * BLOCK, /* a state is kept every 32 tokens */
+      .max_draft_tokens = 4,          /* and after each token of a draft of 4 */
+      .blocks = 64,                   /* each holds one state of every layer */
   };
   const pkv_cache_config config = {
       .struct_size = sizeof config,
       .groups = &group, /* a hybrid model also lists its attention layers */
-      .blocks = 64,     /* each holds one state of every layer */
   };
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));

@@ -46,15 +46,17 @@ static inline int32_t most_likely(const float* p) {
   return best;
 }
 
+static pkv_layer_group toy_model = {.struct_size = sizeof toy_model,
+                                    .layers = LAYERS,
+                                    .query_heads = 1,
+                                    .kv_heads = 1,
+                                    .key_dim = KEY_DIM,
+                                    .value_dim = LETTERS,
+                                    .blocks = 64};
+
 /* A cache for the toy. */
 static inline pkv_cache_config toy_config(void) {
-  static const pkv_layer_group model = {.struct_size = sizeof model,
-                                        .layers = LAYERS,
-                                        .query_heads = 1,
-                                        .kv_heads = 1,
-                                        .key_dim = KEY_DIM,
-                                        .value_dim = LETTERS};
-  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &model, .blocks = 64};
+  const pkv_cache_config config = {.struct_size = sizeof config, .groups = &toy_model};
   return config;
 }
 

@@ -96,6 +96,17 @@ struct EnumValues<pkv_huge_pages> {
 };
 
 template <>
+struct EnumValues<pkv_layer_kind> {
+  static constexpr EnumValue all[] = {
+      {PKV_LAYERS_KV, "KV"},
+      {PKV_LAYERS_LATENT, "LATENT"},
+      {PKV_LAYERS_STATES, "STATES"},
+      {PKV_LAYERS_OPAQUE_KV, "OPAQUE_KV"},
+      {PKV_LAYERS_OPAQUE_STATES, "OPAQUE_STATES"},
+  };
+};
+
+template <>
 struct EnumValues<pkv_eviction> {
   static constexpr EnumValue all[] = {
       {PKV_EVICTION_LEARNED, "LEARNED"},

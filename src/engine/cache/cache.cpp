@@ -25,9 +25,9 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
     groups_.push_back(std::make_unique<memory::Group>(
-        group.shape.block_bytes != 0 ? PKV_STORAGE_NONE : config_.storage, config_.layout,
-        group.shape, config_.block_size, group.blocks, group.block_stride, memory_,
-        config_.huge_pages, config_.memory_directory, pages_.get()));
+        group.shape.opaque() ? PKV_STORAGE_NONE : config_.storage, config_.layout, group.shape,
+        config_.block_size, group.blocks, group.block_stride, memory_, config_.huge_pages,
+        config_.memory_directory, pages_.get()));
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
   }
   log_shortcomings();
@@ -131,13 +131,7 @@ pkv_cache_stats Cache::stats() const {
   pkv_cache_stats stats{};
   stats.struct_size = sizeof stats;
   for (const auto& group : groups_) {
-    const memory::PoolStats pool = group->pool.stats();
-    stats.blocks += pool.blocks;
-    stats.free_blocks += pool.free;
-    stats.used_blocks += pool.used;
-    stats.used_blocks_peak += pool.used_peak;
-    stats.filled_slots += pool.filled_slots;
-    stats.used_slots += pool.used * group->block_size;
+    stats.filled_slots += group->pool.stats().filled_slots;
     if (const auto* bounds = group->bounds()) stats.memory_bytes += bounds->bytes();
   }
   for (const memory::Slab* slab : slabs()) stats.memory_bytes += slab->size();
@@ -145,7 +139,6 @@ pkv_cache_stats Cache::stats() const {
   for (size_t g = 0; g < groups_.size(); g++) stats.moving_blocks += moving(g);
   for (size_t g = 0; g < groups_.size(); g++) stats.evictable_blocks += evictable(g);
   if (pages_) {
-    stats.page_bytes = pages_->cut().page_bytes;
     stats.pages = pages_->cut().pages;
     stats.free_pages = pages_->free_pages();
   }
@@ -155,7 +148,6 @@ pkv_cache_stats Cache::stats() const {
   stats.tokens = counters_.tokens;
   stats.copied_blocks = counters_.copied_blocks;
   stats.commits = counters_.commits;
-  stats.aborts = counters_.aborts;
   stats.committed_tokens = counters_.committed_tokens;
   stats.suspended_sessions = counters_.suspended_sessions;
   stats.suspensions = counters_.suspensions;

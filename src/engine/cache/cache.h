@@ -73,6 +73,7 @@ class Cache {
   attention::ScratchPool& scratch() { return scratch_; }
   const Logger& logger() const { return logger_; }
   Counters& counters() { return counters_; }
+  const Counters& counters() const { return counters_; }
   prefix::Index* prefix() const { return prefix_.get(); }  // NULL without an index
   // Copies blocks of opaque groups; NULL if there are none.
   memory::BlockIo* block_io() { return block_io_ ? &*block_io_ : nullptr; }

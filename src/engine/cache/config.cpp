@@ -31,17 +31,39 @@ void check_dim(uint32_t dim, const char* name, unsigned group) {
          name, dim, kernels::max_dim);
 }
 
-// Sets the fields of a shape that only groups of states have.
-void set_states(memory::Shape& shape, const pkv_layer_group& group, unsigned index,
-                uint32_t block_size) {
-  shape.state_bytes = group.state_bytes;
-  shape.checkpoint_tokens = group.checkpoint_tokens;
-  shape.max_draft_tokens = group.max_draft_tokens;
-  if (group.state_bytes == 0 && (group.checkpoint_tokens | group.max_draft_tokens) != 0)
-    fail(PKV_INVALID_ARGUMENT,
-         "group %u: checkpoint_tokens %u and max_draft_tokens %u are for groups with state_bytes "
-         "only",
-         index, group.checkpoint_tokens, group.max_draft_tokens);
+std::string name_of(unsigned group) { return "group " + std::to_string(group); }
+
+// Checks that the fields that a kind of layers does not use are 0.
+void check_unused(const pkv_layer_group& group, const memory::Shape& shape, unsigned index) {
+  const bool states = shape.has_states(), rows = !states && !shape.opaque();
+  const struct {
+    const char* name;
+    uint64_t value;
+    bool used;
+  } fields[] = {
+      {"query_heads", group.query_heads, !states},
+      {"kv_heads", group.kv_heads, rows},
+      {"key_dim", group.key_dim, !states},
+      {"value_dim", group.value_dim, !states},
+      {"dtype", static_cast<uint32_t>(group.dtype), rows},
+      {"value_dtype", static_cast<uint32_t>(group.value_dtype), rows},
+      {"window", group.window, !states},
+      {"sinks", group.sinks, !states},
+      {"rotation", static_cast<uint32_t>(group.rotation), rows},
+      {"layer_bytes", group.layer_bytes, !rows},
+      {"checkpoint_tokens", group.checkpoint_tokens, states},
+      {"max_draft_tokens", group.max_draft_tokens, states},
+  };
+  for (const auto& field : fields)
+    if (!field.used && field.value != 0)
+      fail(PKV_INVALID_ARGUMENT, "group %u: %s is %llu; it must be 0 with kind %s", index,
+           field.name, llu(field.value), enum_name(group.kind));
+  if (!rows && group.rotation_matrices != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "group %u: rotation_matrices must be NULL with kind %s", index,
+         enum_name(group.kind));
+}
+
+void check_states(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
   if (group.checkpoint_tokens % block_size != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, not a multiple of block_size %u",
          index, group.checkpoint_tokens, block_size);
@@ -50,87 +72,34 @@ void set_states(memory::Shape& shape, const pkv_layer_group& group, unsigned ind
          group.max_draft_tokens, most_draft_tokens);
 }
 
-void set_window(memory::Shape& shape, const pkv_layer_group& group, unsigned index) {
-  shape.window = group.window;
-  shape.sinks = group.sinks;
-  if (shape.sinks != 0 && shape.window == 0)
+void check_layer_bytes(const memory::Shape& shape, unsigned index) {
+  if (shape.layer_bytes == 0)
+    fail(PKV_INVALID_ARGUMENT, "group %u: layer_bytes is 0; it must be 1 or more with kind %s",
+         index, enum_name(shape.kind));
+  if (shape.opaque() && shape.layer_bytes > memory::max_opaque_block_bytes / shape.layers)
     fail(PKV_INVALID_ARGUMENT,
-         "group %u: %u sinks without a window; without one every token stays visible", index,
-         shape.sinks);
+         "group %u: a block of %u layers with %llu bytes each is larger than 2^40", index,
+         shape.layers, llu(shape.layer_bytes));
 }
-
-// Returns whether a group says what attention computes.
-bool has_heads(const pkv_layer_group& group) {
-  return (group.query_heads | group.key_dim | group.value_dim) != 0;
-}
-
-// Returns whether a group says how K and V are stored.
-bool has_rows(const pkv_layer_group& group) {
-  return (group.kv_heads | static_cast<uint32_t>(group.dtype) |
-          static_cast<uint32_t>(group.value_dtype) | group.latent |
-          static_cast<uint32_t>(group.rotation)) != 0 ||
-         group.rotation_matrices != nullptr;
-}
-
-// Checks a group whose blocks only the engine can read.
-memory::Shape check_opaque_shape(const pkv_layer_group& group, unsigned index,
-                                 uint32_t block_size) {
-  memory::Shape shape{};
-  shape.layers = group.layers;
-  shape.block_bytes = group.block_bytes;
-  if (group.block_bytes > memory::max_opaque_block_bytes)
-    fail(PKV_INVALID_ARGUMENT, "group %u: block_bytes is %llu; it must be at most 2^40", index,
-         llu(group.block_bytes));
-  if (has_rows(group))
-    fail(PKV_INVALID_ARGUMENT,
-         "group %u has block_bytes, so its kv_heads, dtypes, latent and rotation must be 0", index);
-  set_window(shape, group, index);
-  set_states(shape, group, index, block_size);
-  if (group.state_bytes != 0 && (has_heads(group) || group.window != 0))
-    fail(PKV_INVALID_ARGUMENT,
-         "group %u has state_bytes, so its heads, dims, window and sinks must be 0", index);
-  if (group.state_bytes > group.block_bytes / group.layers)
-    fail(PKV_INVALID_ARGUMENT, "group %u: %u states of %llu bytes are more than block_bytes %llu",
-         index, group.layers, llu(group.state_bytes), llu(group.block_bytes));
-  return shape;
-}
-
-// Checks a group whose layers keep states.
-memory::Shape check_state_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
-  memory::Shape shape{};
-  shape.layers = group.layers;
-  if (has_heads(group) || has_rows(group) || (group.window | group.sinks) != 0)
-    fail(PKV_INVALID_ARGUMENT,
-         "group %u has state_bytes, so its heads, dims, dtypes, window, sinks, latent and rotation "
-         "must be 0",
-         index);
-  set_states(shape, group, index, block_size);
-  return shape;
-}
-
-std::string name_of(unsigned group) { return "group " + std::to_string(group); }
 
 memory::Rotations read_rotation(const pkv_layer_group& group, const memory::Shape& shape,
                                 unsigned index) {
   const std::string name = name_of(index);
   const memory::GivenRotation given =
       memory::read_rotation(group.rotation, group.rotation_matrices, shape.key_dim, shape.value_dim,
-                            shape.latent, name.c_str());
+                            shape.latent(), name.c_str());
   return memory::copy_rotation(given, shape.key_dim, shape.value_dim, name.c_str());
 }
 
-// Checks one group and fills in defaults. `index` is for the sentences.
-memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
-  memory::Shape shape{};
-  shape.layers = group.layers;
+// Checks heads, dims and dtypes of a group whose keys and values the library knows, and fills in
+// defaults.
+void set_rows(memory::Shape& shape, const pkv_layer_group& group, unsigned index) {
   shape.query_heads = group.query_heads;
   shape.kv_heads = group.kv_heads;
   shape.key_dim = group.key_dim;
   shape.value_dim = group.value_dim == 0 ? group.key_dim : group.value_dim;
   shape.dtype = group.dtype == 0 ? PKV_F32 : group.dtype;
   shape.value_dtype = group.value_dtype == 0 ? shape.dtype : group.value_dtype;
-  shape.latent = group.latent != 0;
-  set_states(shape, group, index, block_size);
   if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > max_heads)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads and %u KV heads; there must be 1 to %u",
          index, shape.query_heads, shape.kv_heads, max_heads);
@@ -141,16 +110,36 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t
   check_dim(shape.value_dim, "value_dim", index);
   check_enum(shape.dtype, "dtype", name_of(index).c_str());
   check_enum(shape.value_dtype, "value_dtype", name_of(index).c_str());
-  set_window(shape, group, index);
-  if (group.latent > 1)
-    fail(PKV_INVALID_ARGUMENT, "group %u: latent is %u; it must be 0 or 1", index, group.latent);
-  if (shape.latent && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
+  if (shape.latent() && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
     fail(PKV_INVALID_ARGUMENT,
          "group %u: latent values are the first of %u dims of K and have their type, %s; value_dim "
          "is %u, value_dtype %s",
          index, shape.key_dim, enum_name(shape.dtype), shape.value_dim,
          enum_name(shape.value_dtype));
   shape.rotations = read_rotation(group, shape, index);
+}
+
+// Checks one group. `index` is for the sentences.
+memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
+  check_enum(group.kind, "kind", name_of(index).c_str());
+  memory::Shape shape{};
+  shape.kind = group.kind;
+  check_unused(group, shape, index);
+  shape.layers = group.layers;
+  shape.window = group.window;
+  shape.sinks = group.sinks;
+  shape.layer_bytes = group.layer_bytes;
+  shape.checkpoint_tokens = group.checkpoint_tokens;
+  shape.max_draft_tokens = group.max_draft_tokens;
+  if (shape.has_states() || shape.opaque())
+    check_layer_bytes(shape, index);
+  else
+    set_rows(shape, group, index);
+  check_states(group, index, block_size);
+  if (shape.sinks != 0 && shape.window == 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u: %u sinks without a window; without one every token stays visible", index,
+         shape.sinks);
   return shape;
 }
 
@@ -181,29 +170,6 @@ void check_layers(const std::vector<GroupConfig>& groups, uint32_t layers) {
   }
 }
 
-// Returns the number of blocks for each group whose own number is 0: the config's number, or as
-// many as memory_bytes has room for beside the other groups. Returns 0 if neither is given.
-uint64_t common_blocks(const pkv_cache_config& config, const std::vector<pkv_layer_group>& given,
-                       const std::vector<GroupConfig>& groups, uint32_t block_size) {
-  if (config.blocks != 0 && config.memory_bytes != 0)
-    fail(PKV_INVALID_ARGUMENT, "blocks (%llu) and memory_bytes (%llu) are both given",
-         llu(config.blocks), llu(config.memory_bytes));
-  if (config.memory_bytes == 0) return config.blocks;
-  uint64_t per_block = 0, spent = 0;
-  for (size_t g = 0; g < groups.size(); g++) {
-    const memory::Layout layout(config.layout, groups[g].shape, block_size, given[g].blocks);
-    if (given[g].blocks != 0)
-      spent = checked_add(spent, layout.total_bytes(), "bytes of all groups");
-    else
-      per_block = checked_add(per_block, layout.block_bytes(), "bytes of a block of every group");
-  }
-  if (per_block == 0 && spent <= config.memory_bytes) return 0;
-  if (spent > config.memory_bytes || (config.memory_bytes - spent) / per_block == 0)
-    fail(PKV_TOO_LARGE, "memory_bytes is %llu; the least that works is %llu",
-         llu(config.memory_bytes), llu(spent + per_block));
-  return (config.memory_bytes - spent) / per_block;
-}
-
 void check_hooks(const pkv_cache_config& config) {
   check_allocator(config.allocator);
   if (config.logger != nullptr && config.logger->log == nullptr)
@@ -215,16 +181,16 @@ void check_hooks(const pkv_cache_config& config) {
 
 // Returns the hooks of opaque groups; none if there is no such group.
 std::optional<pkv_block_io> read_block_io(const pkv_cache_config& config,
-                                          const std::vector<pkv_layer_group>& groups) {
-  const auto opaque = [](const pkv_layer_group& group) { return group.block_bytes != 0; };
+                                          const std::vector<GroupConfig>& groups) {
+  const auto opaque = [](const GroupConfig& group) { return group.shape.opaque(); };
   const auto first = std::find_if(groups.begin(), groups.end(), opaque);
   if (first == groups.end() && config.block_io == nullptr) return std::nullopt;
   if (first == groups.end())
-    fail(PKV_INVALID_ARGUMENT, "block_io is given, but no group has block_bytes");
+    fail(PKV_INVALID_ARGUMENT, "block_io is given, but no group is opaque");
   if (config.block_io == nullptr)
     fail(PKV_INVALID_ARGUMENT,
-         "group %zu has block_bytes, but block_io is NULL: nothing could copy its blocks",
-         static_cast<size_t>(first - groups.begin()));
+         "block_io is NULL, but group %zu has kind %s: nothing could copy its blocks",
+         static_cast<size_t>(first - groups.begin()), enum_name(first->shape.kind));
   const pkv_block_io io = read_struct(config.block_io, "block_io");
   if (io.reserved != 0) fail(PKV_INVALID_ARGUMENT, "block_io: reserved is %u, not 0", io.reserved);
   if (io.read == nullptr || io.write == nullptr)
@@ -233,9 +199,10 @@ std::optional<pkv_block_io> read_block_io(const pkv_cache_config& config,
   const auto other = std::find_if_not(groups.begin(), groups.end(), opaque);
   if (config.storage == PKV_STORAGE_NONE && other != groups.end())
     fail(PKV_UNSUPPORTED,
-         "storage NONE: group %zu has block_bytes and group %zu has none; all groups must have "
-         "them, or none",
-         static_cast<size_t>(first - groups.begin()), static_cast<size_t>(other - groups.begin()));
+         "storage NONE: group %zu has kind %s and group %zu kind %s; all groups must be opaque, or "
+         "none",
+         static_cast<size_t>(first - groups.begin()), enum_name(first->shape.kind),
+         static_cast<size_t>(other - groups.begin()), enum_name(other->shape.kind));
   return io;
 }
 
@@ -347,11 +314,7 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
     if (given[g].layers == 0 || given[g].layers > max_layers)
       fail(PKV_INVALID_ARGUMENT, "group %u: %u layers; there must be 1 to %u", index,
            given[g].layers, max_layers);
-    const memory::Shape shape =
-        given[g].block_bytes != 0   ? check_opaque_shape(given[g], index, result.block_size)
-        : given[g].state_bytes != 0 ? check_state_shape(given[g], index, result.block_size)
-                                    : check_shape(given[g], index, result.block_size);
-    GroupConfig group{shape, 0, 0, {}};
+    GroupConfig group{check_shape(given[g], index, result.block_size), 0, 0, {}};
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
                                                                       : result.layers + i);
@@ -367,15 +330,15 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
 
 // Checks that the library has, or can copy, the bytes that other options are about.
 void check_bytes(const CacheConfig& result, const pkv_cache_config& config) {
-  const auto opaque = [](const GroupConfig& group) { return group.shape.block_bytes != 0; };
+  const auto opaque = [](const GroupConfig& group) { return group.shape.opaque(); };
   if (config.memory_directory != nullptr &&
       std::all_of(result.groups.begin(), result.groups.end(), opaque))
-    fail(PKV_UNSUPPORTED,
-         "memory_directory: all groups have block_bytes, so nothing would be in it");
+    fail(PKV_UNSUPPORTED, "memory_directory: all groups are opaque, so nothing would be in it");
   if (result.store && (config.prefix == nullptr || !result.has_bytes()))
     fail(PKV_UNSUPPORTED,
-         "a store needs a prefix index, and storage PAGED or groups with block_bytes; storage is "
-         "%s, and there is %s index",
+         "a store needs a prefix index, and storage PAGED or opaque groups; storage is %s, and "
+         "there "
+         "is %s index",
          enum_name(config.storage), config.prefix == nullptr ? "no" : "an");
 }
 
@@ -386,43 +349,62 @@ void check_watermark(uint32_t watermark, uint64_t blocks, size_t group) {
 }
 
 // Cuts the memory that the groups share into pages.
-void fill_pages(CacheConfig& result, const pkv_cache_config& config,
-                const std::vector<pkv_layer_group>& given) {
+void fill_pages(CacheConfig& result, const pkv_cache_config& config) {
   if (result.layout != PKV_LAYOUT_PACKED)
     fail(PKV_UNSUPPORTED, "groups_share_memory needs layout PACKED; layout is %s",
          enum_name(result.layout));
   if (config.memory_bytes == 0)
-    fail(PKV_INVALID_ARGUMENT, "groups_share_memory needs memory_bytes, not numbers of blocks");
-  for (size_t g = 0; g < given.size() && result.storage == PKV_STORAGE_PAGED; g++)
-    if (given[g].block_bytes != 0)
-      fail(PKV_UNSUPPORTED,
-           "groups_share_memory: the blocks of group %zu are not in the memory of storage PAGED; "
-           "use storage NONE",
-           g);
+    fail(PKV_INVALID_ARGUMENT, "memory_bytes is 0, but the groups share it");
   std::vector<uint64_t> block_bytes;
-  for (size_t g = 0; g < given.size(); g++) {
-    if (given[g].blocks != 0 || config.blocks != 0)
-      fail(PKV_INVALID_ARGUMENT,
-           "blocks are given (%llu, and %llu of group %zu), but the groups share memory_bytes",
-           llu(config.blocks), llu(given[g].blocks), g);
-    const memory::Layout layout(result.layout, result.groups[g].shape, result.block_size, 1);
+  for (size_t g = 0; g < result.groups.size(); g++) {
+    const memory::Shape& shape = result.groups[g].shape;
+    if (shape.opaque() && result.storage == PKV_STORAGE_PAGED)
+      fail(PKV_UNSUPPORTED,
+           "groups_share_memory: the blocks of group %zu, of kind %s, are not in the memory of "
+           "storage PAGED; use storage NONE",
+           g, enum_name(shape.kind));
+    const memory::Layout layout(result.layout, shape, result.block_size, 1);
     block_bytes.push_back(layout.block_bytes());
   }
   result.pages = memory::cut_pages(config.memory_bytes, block_bytes);
-  for (size_t g = 0; g < given.size(); g++) {
+  for (size_t g = 0; g < result.groups.size(); g++) {
     result.groups[g].blocks = result.pages->pages * result.pages->per_page[g];
     result.groups[g].block_stride = result.pages->stride(g);
     check_watermark(config.watermark_blocks, result.groups[g].blocks, g);
   }
 }
 
+// Returns how many blocks each group gets if memory_bytes is for all of them.
+uint64_t common_blocks(const CacheConfig& config, uint64_t memory_bytes) {
+  uint64_t bytes = 0;
+  for (const GroupConfig& group : config.groups) {
+    const memory::Layout layout(config.layout, group.shape, config.block_size, 1);
+    bytes = checked_add(bytes, layout.block_bytes(), "bytes of a block of every group");
+  }
+  if (memory_bytes < bytes)
+    fail(PKV_TOO_LARGE, "memory_bytes is %llu; the least that works is %llu", llu(memory_bytes),
+         llu(bytes));
+  return memory_bytes / bytes;
+}
+
+// Fills in the numbers of blocks: memory_bytes of the config or `blocks` of each group says them.
 void fill_blocks(CacheConfig& result, const pkv_cache_config& config,
                  const std::vector<pkv_layer_group>& given) {
-  if (config.groups_share_memory != 0) return fill_pages(result, config, given);
-  const uint64_t common = common_blocks(config, given, result.groups, config.block_size);
   for (size_t g = 0; g < given.size(); g++) {
-    const uint64_t blocks = given[g].blocks != 0 ? given[g].blocks : common;
-    if (blocks == 0) fail(PKV_INVALID_ARGUMENT, "no capacity is given: set blocks or memory_bytes");
+    if (config.memory_bytes != 0 && given[g].blocks != 0)
+      fail(PKV_INVALID_ARGUMENT,
+           "memory_bytes is %llu, and blocks of group %zu is %llu; set memory_bytes, or blocks of "
+           "all groups",
+           llu(config.memory_bytes), g, llu(given[g].blocks));
+  }
+  if (config.groups_share_memory != 0) return fill_pages(result, config);
+  const uint64_t common = config.memory_bytes != 0 ? common_blocks(result, config.memory_bytes) : 0;
+  for (size_t g = 0; g < given.size(); g++) {
+    const uint64_t blocks = common != 0 ? common : given[g].blocks;
+    if (blocks == 0)
+      fail(PKV_INVALID_ARGUMENT,
+           "blocks of group %zu and memory_bytes are 0; set memory_bytes, or blocks of all groups",
+           g);
     if (blocks > max_blocks)
       fail(PKV_TOO_LARGE, "%llu blocks in group %zu; there can be at most %u", llu(blocks), g,
            max_blocks);
@@ -437,7 +419,7 @@ namespace {
 
 // A group with a window or with states gives blocks back as its sequences grow.
 bool is_sparse(const GroupConfig& group) {
-  return group.shape.window != 0 || group.shape.state_bytes != 0;
+  return group.shape.window != 0 || group.shape.has_states();
 }
 
 // Returns how many tokens fit into shared memory in all groups that keep all of them.
@@ -480,7 +462,7 @@ CacheConfig check_config(pkv_cache_config config) {
   fill_groups(result, given);
   if (result.prefix)
     result.prefix->weight_per_token = weight_per_token(result.prefix->config, given);
-  result.block_io = read_block_io(config, given);
+  result.block_io = read_block_io(config, result.groups);
   check_bytes(result, config);
   fill_blocks(result, config, given);
   compute_plan(result, PKV_ALL_GROUPS);  // throws if the sizes overflow

@@ -42,7 +42,7 @@ struct CacheConfig {
 
   // Returns whether the bytes of all blocks can be copied: storage is not NONE, or all groups are
   // opaque.
-  bool has_bytes() const { return storage != PKV_STORAGE_NONE || groups[0].shape.block_bytes != 0; }
+  bool has_bytes() const { return storage != PKV_STORAGE_NONE || groups[0].shape.opaque(); }
 };
 
 // Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.

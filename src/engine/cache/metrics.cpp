@@ -56,6 +56,12 @@ void add_blocks(const Cache& cache, Metrics& metrics) {
   }
 }
 
+uint64_t used_slots(const Cache& cache) {
+  uint64_t slots = 0;
+  for (const auto& group : cache.groups()) slots += group->pool.stats().used * group->block_size;
+  return slots;
+}
+
 void add_prefix(const prefix::Figures& figures, Metrics& metrics) {
   metrics.begin("prefix_tokens_total", "counter",
                 "Tokens looked for and found in the prefix index.");
@@ -87,7 +93,7 @@ std::string format_metrics(const Cache& cache) {
     metrics.value("state", "taken", stats.pages - stats.free_pages);
   }
   metrics.begin("slots", "gauge", "Slots of blocks in use, and those that hold a token.");
-  metrics.value("state", "used", stats.used_slots);
+  metrics.value("state", "used", used_slots(cache));
   metrics.value("state", "filled", stats.filled_slots);
   metrics.begin("memory_bytes", "gauge", "Bytes of K and V memory.");
   metrics.value(stats.memory_bytes);
@@ -101,7 +107,7 @@ std::string format_metrics(const Cache& cache) {
   metrics.value(stats.suspensions);
   metrics.begin("steps_total", "counter", "Batches that ended.");
   metrics.value("end", "commit", stats.commits);
-  metrics.value("end", "abort", stats.aborts);
+  metrics.value("end", "abort", cache.counters().aborts);
   metrics.begin("tokens_total", "counter", "Tokens committed.");
   metrics.value(stats.committed_tokens);
   metrics.begin("copied_blocks_total", "counter", "Blocks copied on write.");

@@ -2,9 +2,11 @@
 #include "engine/file/format.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/enums.h"
 #include "base/status.h"
 #include "engine/file/cipher.h"
 #include "engine/file/tiles.h"
@@ -19,8 +21,6 @@ constexpr std::array<unsigned char, 8> magic = {0x89, 'P', 'K', 'V', '\r', '\n',
 constexpr uint32_t flag_encrypted = 1;
 // Tables are padded to this, so that the tiles after them are aligned for vector instructions.
 constexpr size_t table_alignment = 64;
-// Stands for the KV heads of an opaque group, after whose numbers are the bytes of a block.
-constexpr uint32_t opaque_heads = UINT32_MAX;
 // Stands for a rotation by matrices of the caller. No pkv_rotation may have this value.
 constexpr uint32_t by_matrices = 2;
 static_assert(PKV_ROTATION_HADAMARD < by_matrices);
@@ -123,16 +123,14 @@ uint64_t Tables::kv_bytes() const {
 void put_group(ByteWriter& out, const SavedGroup& group) {
   const memory::Shape& shape = group.shape;
   const memory::Rotations& rotations = shape.rotations;
-  const bool opaque = shape.block_bytes != 0;
   for (const uint32_t number :
-       {shape.layers, opaque ? opaque_heads : shape.kv_heads, shape.key_dim, shape.value_dim,
+       {shape.layers, shape.kv_heads, shape.key_dim, shape.value_dim,
         static_cast<uint32_t>(shape.dtype), static_cast<uint32_t>(shape.value_dtype), shape.window,
-        shape.sinks, uint32_t{shape.latent},
+        shape.sinks, static_cast<uint32_t>(shape.kind),
         rotations.matrices ? by_matrices : static_cast<uint32_t>(rotations.kind)})
     out.put(number);
   out.put(rotations.matrices ? rotations.matrices->digest : std::array<uint64_t, 2>{},
-          shape.state_bytes);
-  if (opaque) out.put(shape.block_bytes);
+          shape.layer_bytes);
   out.put_all(group.layers);
 }
 
@@ -171,12 +169,15 @@ std::vector<unsigned char> encode(const Tables& tables) {
 
 namespace {
 
-uint32_t get_limited(ByteReader& in, uint32_t min, uint32_t max, const char* what) {
-  const uint32_t number = in.get<uint32_t>();
+uint32_t check_limits(uint32_t number, uint32_t min, uint32_t max, const char* what) {
   if (number < min || number > max)
     fail(PKV_CORRUPT, "the tables of the file: %s is %u; it must be %u to %u", what, number, min,
          max);
   return number;
+}
+
+uint32_t get_limited(ByteReader& in, uint32_t min, uint32_t max, const char* what) {
+  return check_limits(in.get<uint32_t>(), min, max, what);
 }
 
 uint32_t get_retention(ByteReader& in) { return get_limited(in, 0, 2, "a retention"); }
@@ -191,45 +192,32 @@ memory::Rotations get_rotation(ByteReader& in, uint32_t last) {
   return {static_cast<pkv_rotation>(rotation), nullptr};
 }
 
-// Reads the bytes of a block of an opaque group, which have room for its states.
-void get_block_bytes(ByteReader& in, memory::Shape& shape) {
-  shape.block_bytes = in.get<uint64_t>();
-  if (shape.block_bytes == 0 || shape.block_bytes > memory::max_opaque_block_bytes ||
-      shape.state_bytes > shape.block_bytes / shape.layers ||
-      (shape.state_bytes != 0 && (shape.window | shape.sinks) != 0))
-    fail(PKV_CORRUPT, "a group of the file has blocks of %llu bytes and states of %llu",
-         llu(shape.block_bytes), llu(shape.state_bytes));
-}
-
-// All numbers between the heads and the states are 0 in a group of states, and in an opaque one all
-// but window and sinks.
+// Fields that the kind of a group does not use are 0.
 SavedGroup get_group(ByteReader& in) {
+  std::array<uint32_t, 9> numbers;
+  in.read(numbers);
   memory::Shape shape{};
-  shape.layers = get_limited(in, 1, UINT32_MAX, "layers");
-  shape.kv_heads = in.get<uint32_t>();
-  const bool opaque = shape.kv_heads == opaque_heads, rows = !opaque && shape.kv_heads != 0;
-  if (opaque) shape.kv_heads = 0;
-  const auto get = [&](uint32_t min, uint32_t max, const char* what) {
-    return rows ? get_limited(in, min, max, what) : get_limited(in, 0, 0, what);
+  shape.kind = static_cast<pkv_layer_kind>(
+      check_limits(numbers[8], 0, PKV_LAYERS_OPAQUE_STATES, "the kind of layers"));
+  const bool rows = !shape.has_states() && !shape.opaque();
+  const auto row = [&](size_t i, uint32_t min, uint32_t max, const char* what) {
+    return rows ? check_limits(numbers[i], min, max, what) : check_limits(numbers[i], 0, 0, what);
   };
-  const auto get_dtype = [&] {
-    return static_cast<pkv_dtype>(get(PKV_F32, kernels::last_dtype, "a dtype"));
-  };
-  shape.key_dim = get(16, kernels::max_dim, "the key dim");
-  shape.value_dim = get(16, kernels::max_dim, "the value dim");
-  shape.dtype = get_dtype();
-  shape.value_dtype = get_dtype();
-  const uint32_t longest = rows || opaque ? UINT32_MAX : 0;
-  shape.window = get_limited(in, 0, longest, "the window");
-  shape.sinks = get_limited(in, 0, longest, "the sinks");
-  shape.latent = get(0, 1, "latent") != 0;
+  shape.layers = check_limits(numbers[0], 1, UINT32_MAX, "layers");
+  shape.kv_heads = row(1, 1, UINT32_MAX, "KV heads");
+  shape.key_dim = row(2, 16, kernels::max_dim, "the key dim");
+  shape.value_dim = row(3, 16, kernels::max_dim, "the value dim");
+  shape.dtype = static_cast<pkv_dtype>(row(4, PKV_F32, kernels::last_dtype, "a dtype"));
+  shape.value_dtype = static_cast<pkv_dtype>(row(5, PKV_F32, kernels::last_dtype, "a dtype"));
+  const uint32_t longest = shape.has_states() ? 0 : UINT32_MAX;
+  shape.window = check_limits(numbers[6], 0, longest, "the window");
+  shape.sinks = check_limits(numbers[7], 0, longest, "the sinks");
   shape.rotations = get_rotation(in, rows ? by_matrices : 0);
-  shape.state_bytes = in.get<uint64_t>();
-  if (opaque)
-    get_block_bytes(in, shape);
-  else if ((shape.state_bytes != 0) == rows)
-    fail(PKV_CORRUPT, "a group of the file has %s heads %s states", rows ? "both" : "neither",
-         rows ? "and" : "nor");
+  shape.layer_bytes = in.get<uint64_t>();
+  if ((shape.layer_bytes == 0) != rows ||
+      (shape.opaque() && shape.layer_bytes > memory::max_opaque_block_bytes / shape.layers))
+    fail(PKV_CORRUPT, "a group of the file has kind %s, %u layers and %llu bytes of a layer",
+         enum_name(shape.kind), shape.layers, llu(shape.layer_bytes));
   SavedGroup group{shape, {}};
   in.read_all(group.layers, shape.layers);
   return group;

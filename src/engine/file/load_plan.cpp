@@ -41,13 +41,15 @@ void check_model(const CacheConfig& config, const Tables& tables) {
          config.groups.size());
   for (size_t g = 0; g < tables.groups.size(); g++) {
     const memory::Shape &file = tables.groups[g].shape, &own = config.groups[g].shape;
+    if (file.kind != own.kind)
+      fail(PKV_MISMATCH, "group %zu: the file has layers of kind %s, the cache %s", g,
+           enum_name(file.kind), enum_name(own.kind));
     check_same(file.layers, own.layers, g, "layers:");
     check_same(file.kv_heads, own.kv_heads, g, "KV heads:");
     check_same(file.key_dim, own.key_dim, g, "key dim");
     check_same(file.value_dim, own.value_dim, g, "value dim");
     check_same(file.window, own.window, g, "window");
     check_same(file.sinks, own.sinks, g, "sinks:");
-    check_same(file.latent, own.latent, g, "latent values:");
     const auto rotation = [](const memory::Rotations& of) {
       return of.matrices ? "by matrices" : enum_name(of.kind);
     };
@@ -56,9 +58,8 @@ void check_model(const CacheConfig& config, const Tables& tables) {
            rotation(file.rotations), rotation(own.rotations));
     if (!(file.rotations == own.rotations))
       fail(PKV_MISMATCH, "group %zu: the file was saved with other matrices of rotation", g);
-    check_same(file.state_bytes, own.state_bytes, g, "bytes of a state:");
-    check_same(file.block_bytes, own.block_bytes, g, "bytes of a block:");
-    if (own.state_bytes != 0 || own.block_bytes != 0)
+    check_same(file.layer_bytes, own.layer_bytes, g, "bytes of a layer in a block:");
+    if (own.has_states() || own.opaque())
       check_same(tables.block_size, config.block_size, g, "blocks of");
     if (tables.groups[g].layers != config.groups[g].layer_indices)
       fail(PKV_MISMATCH, "group %zu: the file has other layers of the model than the cache", g);

@@ -14,7 +14,7 @@ namespace {
 
 uint64_t head_bytes(const memory::Shape& shape) {
   return uint64_t{kernels::tile_bytes(shape.dtype, shape.key_dim)} +
-         (shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim));
+         (shape.latent() ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim));
 }
 
 // Returns a view of a tile of a file, for the kernels. It has no rotation: what is stored is
@@ -26,7 +26,7 @@ kernels::KvView file_view(const memory::Shape& shape, unsigned char* bytes) {
   view.block_size = kernels::tile_tokens;
   const int64_t head = static_cast<int64_t>(head_bytes(shape)), row = head * shape.kv_heads;
   view.k = {bytes, row, row, head, shape.dtype, shape.key_dim, {}};
-  view.v = {shape.latent ? nullptr : bytes + kernels::tile_bytes(shape.dtype, shape.key_dim),
+  view.v = {shape.latent() ? nullptr : bytes + kernels::tile_bytes(shape.dtype, shape.key_dim),
             row,
             row,
             head,
@@ -57,10 +57,12 @@ void copy_heads(const memory::Shape& shape, unsigned char* to, int64_t to_stride
 void clear_padding(const memory::Shape& shape, unsigned char* bytes) {
   const uint32_t key = kernels::tile_bytes(shape.dtype, shape.key_dim),
                  key_used = kernels::tile_tokens * kernels::row_bytes(shape.dtype, shape.key_dim);
-  const uint32_t value = shape.latent ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim);
+  const uint32_t value =
+      shape.latent() ? 0 : kernels::tile_bytes(shape.value_dtype, shape.value_dim);
   const uint32_t value_used =
-      shape.latent ? 0
-                   : kernels::tile_tokens * kernels::row_bytes(shape.value_dtype, shape.value_dim);
+      shape.latent()
+          ? 0
+          : kernels::tile_tokens * kernels::row_bytes(shape.value_dtype, shape.value_dim);
   if (key == key_used && value == value_used) return;
   for (uint32_t head = 0; head < shape.kv_heads; head++, bytes += key + value) {
     std::memset(bytes + key_used, 0, key - key_used);
@@ -93,16 +95,14 @@ void convert(const kernels::Table& kernels, const kernels::KvView& from, const k
 }  // namespace
 
 uint64_t saved_tile_tokens(const memory::Shape& shape, uint64_t block_size) {
-  return shape.state_bytes != 0 || shape.block_bytes != 0 ? block_size : kernels::tile_tokens;
+  return shape.has_states() || shape.opaque() ? block_size : kernels::tile_tokens;
 }
-uint32_t saved_tile_layers(const memory::Shape& shape) {
-  return shape.block_bytes != 0 ? 1 : shape.layers;
-}
+uint32_t saved_tile_layers(const memory::Shape& shape) { return shape.opaque() ? 1 : shape.layers; }
 uint64_t saved_layer_bytes(const memory::Shape& shape) {
-  if (shape.block_bytes != 0)
-    return checked_mul(ceil_div(shape.block_bytes, memory::storage_alignment),
+  if (shape.opaque())
+    return checked_mul(ceil_div(shape.layer_bytes * shape.layers, memory::storage_alignment),
                        memory::storage_alignment, "bytes of a block");
-  if (shape.state_bytes != 0) return memory::padded_state_bytes(shape);
+  if (shape.has_states()) return memory::padded_state_bytes(shape);
   return checked_mul(head_bytes(shape), shape.kv_heads, "bytes of a tile");
 }
 uint64_t saved_tile_bytes(const memory::Shape& shape) {
@@ -128,9 +128,9 @@ bool convertible(const memory::Shape& from, const memory::Shape& to) {
 void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, unsigned char* to) {
   const memory::Shape& shape = run.group->shape;
-  if (shape.state_bytes != 0) {
-    std::memcpy(to, run.state(layer, position), shape.state_bytes);
-    std::memset(to + shape.state_bytes, 0, saved_layer_bytes(shape) - shape.state_bytes);
+  if (shape.has_states()) {
+    std::memcpy(to, run.state(layer, position), shape.layer_bytes);
+    std::memset(to + shape.layer_bytes, 0, saved_layer_bytes(shape) - shape.layer_bytes);
     return;
   }
   const kernels::KvView view = run.view(layer);
@@ -149,13 +149,13 @@ void save_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, ui
 void load_tile(const kernels::Table& kernels, const Run& run, uint32_t layer, uint64_t position,
                uint32_t tokens, const memory::Shape& saved, const unsigned char* from) {
   const memory::Shape& shape = run.group->shape;
-  if (shape.state_bytes != 0) {
-    std::memcpy(run.state(layer, position), from, shape.state_bytes);
+  if (shape.has_states()) {
+    std::memcpy(run.state(layer, position), from, shape.layer_bytes);
     return;
   }
   const kernels::KvView view = run.view(layer);
   const bool same_k = saved.dtype == shape.dtype,
-             same_v = shape.latent || saved.value_dtype == shape.value_dtype;
+             same_v = shape.latent() || saved.value_dtype == shape.value_dtype;
   unsigned char* const packed = same_k && same_v ? packed_bytes(view, position) : nullptr;
   if (packed != nullptr) {
     copy_heads(shape, packed, view.k.head_stride, from, static_cast<int64_t>(head_bytes(shape)));

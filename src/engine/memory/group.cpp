@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/enums.h"
 #include "base/status.h"
 
 namespace pkv::memory {
@@ -69,8 +70,8 @@ void check_has_rows(const Group& group, const char* who) {
 void check_keeps_rows(const Group& group, const char* who) {
   check_has_rows(group, who);
   if (group.opaque())
-    fail(PKV_UNSUPPORTED, "%s: only the engine can read the blocks of this group (block_bytes)",
-         who);
+    fail(PKV_UNSUPPORTED, "%s: only the engine can read the blocks of this group, of kind %s", who,
+         enum_name(group.shape.kind));
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", who);
 }
@@ -79,8 +80,8 @@ void check_has_states(const Group& group, uint32_t layer) {
   if (!group.has_states())
     fail(PKV_UNSUPPORTED, "layer %u keeps keys and values, and no state", layer);
   if (group.opaque())
-    fail(PKV_UNSUPPORTED,
-         "layer %u: only the engine can read the blocks of its group (block_bytes)", layer);
+    fail(PKV_UNSUPPORTED, "layer %u: only the engine can read the blocks of its group, of kind %s",
+         layer, enum_name(group.shape.kind));
   if (group.storage == PKV_STORAGE_NONE)
     fail(PKV_UNSUPPORTED, "layer %u: storage NONE keeps no states, only the ids of their blocks",
          layer);

@@ -63,9 +63,9 @@ struct Group {
     return static_cast<uint32_t>(position - block_of(position) * block_size);
   }
 
-  bool has_states() const { return shape.state_bytes != 0; }
+  bool has_states() const { return shape.has_states(); }
   // Returns whether only the engine can read the bytes of the blocks, by the hooks of block_io.h.
-  bool opaque() const { return shape.block_bytes != 0; }
+  bool opaque() const { return shape.opaque(); }
   // Returns whether the library, and not the engine, has the keys and values of the group.
   bool keeps_rows() const { return !has_states() && storage != PKV_STORAGE_NONE; }
   // Returns whether block tables have holes, since sequences release blocks that their next token

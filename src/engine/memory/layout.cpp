@@ -11,23 +11,23 @@
 namespace pkv::memory {
 
 uint64_t padded_state_bytes(const Shape& shape) {
-  return checked_mul(ceil_div(shape.state_bytes, storage_alignment), storage_alignment,
+  return checked_mul(ceil_div(shape.layer_bytes, storage_alignment), storage_alignment,
                      "bytes of a state");
 }
 
 Layout::Layout(pkv_layout kind, const Shape& shape, uint32_t block_size, uint64_t blocks,
                uint64_t block_stride, bool by_heads)
     : kind_(kind), shape_(shape), block_size_(block_size), blocks_(blocks), by_heads_(by_heads) {
-  if (shape.block_bytes != 0) {
-    block_bytes_ = shape.block_bytes;
-    if (shape.state_bytes == 0) token_bytes_ = ceil_div(block_bytes_, block_size);
-  } else if (shape.state_bytes != 0) {
+  if (shape.opaque()) {
+    block_bytes_ = shape.layer_bytes * shape.layers;  // at most max_opaque_block_bytes
+    if (!shape.has_states()) token_bytes_ = ceil_div(block_bytes_, block_size);
+  } else if (shape.has_states()) {
     block_bytes_ = checked_mul(padded_state_bytes(shape), shape.layers, "bytes of all states");
   } else {
     const bool packed = kind == PKV_LAYOUT_PACKED;
     const auto bytes = packed ? kernels::tile_bytes : kernels::row_bytes;
     key_bytes_ = bytes(shape.dtype, shape.key_dim);
-    value_bytes_ = shape.latent ? 0 : bytes(shape.value_dtype, shape.value_dim);
+    value_bytes_ = shape.latent() ? 0 : bytes(shape.value_dtype, shape.value_dim);
     const uint64_t head_bytes =
         static_cast<uint64_t>(key_bytes_ + value_bytes_) / (packed ? kernels::tile_tokens : 1);
     token_bytes_ = checked_mul(checked_mul(head_bytes, shape.kv_heads, "bytes of a token"),
@@ -51,7 +51,7 @@ kernels::KvView view_of(const Shape& shape) {
   view.v.dtype = shape.value_dtype;
   view.v.dim = shape.value_dim;
   view.layout = PKV_LAYOUT_PLAIN;
-  set_rotation(view, shape.rotations, shape.latent);
+  set_rotation(view, shape.rotations, shape.latent());
   return view;
 }
 
@@ -82,7 +82,7 @@ kernels::KvView Layout::view(unsigned char* slab, uint32_t layer) const {
     view.k.data = slab + layer * layer_bytes;
     view.v.data = view.k.data + static_cast<int64_t>(blocks_) * view.k.block_stride;
   }
-  if (shape_.latent) view.v.data = nullptr;
+  if (shape_.latent()) view.v.data = nullptr;
   return view;
 }
 

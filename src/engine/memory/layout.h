@@ -26,6 +26,7 @@ inline constexpr uint64_t max_opaque_block_bytes = uint64_t{1} << 40;
 
 // The shape that all layers of a group have in common.
 struct Shape {
+  pkv_layer_kind kind;
   uint32_t layers;
   uint32_t query_heads;
   uint32_t kv_heads;
@@ -35,17 +36,18 @@ struct Shape {
   pkv_dtype value_dtype;
   uint32_t window;  // 0 if every token sees all tokens before it
   uint32_t sinks;   // how many first tokens stay visible when the window has passed them
-  bool latent;      // V is the first value_dim dims of K and has no bytes of its own
   Rotations rotations;
 
-  // The layers keep a state each instead of K and V; the fields above, but layers, are 0 then.
-  uint64_t state_bytes;        // of one layer; 0: the layers keep K and V
+  // Of states and of opaque groups; heads, dims and dtypes are 0 then.
+  uint64_t layer_bytes;        // of a layer in a block
   uint32_t checkpoint_tokens;  // a state is kept at each multiple of it; 0: no checkpoints
   uint32_t max_draft_tokens;   // a step of at most this many tokens keeps the state after each
 
-  // The bytes of a block of an opaque group; 0: it is not opaque. If it is,
-  // its heads, dims and dtypes are 0.
-  uint64_t block_bytes;
+  // V is the first value_dim dims of K and has no bytes of its own.
+  bool latent() const { return kind == PKV_LAYERS_LATENT; }
+  bool has_states() const { return kind == PKV_LAYERS_STATES || kind == PKV_LAYERS_OPAQUE_STATES; }
+  // Only the engine can read the bytes of the blocks.
+  bool opaque() const { return kind == PKV_LAYERS_OPAQUE_KV || kind == PKV_LAYERS_OPAQUE_STATES; }
 };
 
 // Returns the bytes that a state of one layer takes in a block. Throws OVERFLOW.

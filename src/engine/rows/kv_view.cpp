@@ -189,7 +189,7 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes) {
   shape.value_dim = kv.value_dim;
   shape.dtype = kv.dtype;
   shape.value_dtype = check_shape(kv).value_dtype;
-  shape.latent = kv.latent != 0;
+  shape.kind = kv.latent != 0 ? PKV_LAYERS_LATENT : PKV_LAYERS_KV;
   const memory::Layout layout(kv.layout, shape, kv.block_size, kv.blocks);
   checked_bytes(layout.total_bytes(), 1, "bytes of all blocks");
   // The size is known only now, so an address is made only where there is memory.

@@ -53,9 +53,9 @@ void read_state(const Session& session, uint32_t layer, uint64_t tokens,
   if (block == memory::no_block)
     fail(PKV_OUT_OF_RANGE, "layer %u: no state after %llu tokens is held; the session has %llu",
          layer, llu(tokens), llu(session.length()));
-  if (out.size() != table.group().shape.state_bytes)
+  if (out.size() != table.group().shape.layer_bytes)
     fail(PKV_INVALID_ARGUMENT, "layer %u: a state has %llu bytes, not %zu", layer,
-         llu(table.group().shape.state_bytes), out.size());
+         llu(table.group().shape.layer_bytes), out.size());
   std::memcpy(out.data(), table.state(block, place.layer), out.size());
 }
 

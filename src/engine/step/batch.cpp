@@ -177,7 +177,7 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
   const rows::BatchTensor keys =
       rows::check_rows(k, batch_rows_, shape.kv_heads, shape.key_dim, "k");
   const rows::BatchTensor values =
-      rows::check_values(v, batch_rows_, shape.kv_heads, shape.value_dim, shape.latent);
+      rows::check_values(v, batch_rows_, shape.kv_heads, shape.value_dim, shape.latent());
   tasks_.clear();
   for (const rows::Sequence& one : sequences(layer))
     tasks_.push_back({one.kv, one.start(), one.queries,

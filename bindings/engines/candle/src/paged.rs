@@ -41,11 +41,10 @@ impl Paged {
     pub fn new(model: &ModelConfig, config: &PagedConfig) -> Result<Self> {
         let blocks = config.tokens.div_ceil(BLOCK).saturating_add(config.sequences);
         let every_token_stays = model.windows.contains(&0);
-        let groups = groups(model, config.dtype);
+        let groups = groups(model, config.dtype, blocks as u64);
         let count = groups.len() as u32;
         let mut raw = CacheConfig::with_groups(groups)
             .block_size(BLOCK as u32)
-            .blocks(blocks as u64)
             .prefix(PrefixConfig::new())
             .runner(barrier_pool().n_workers() as u32 + 1, run);
         if let Some(store) = &config.store {
@@ -72,7 +71,7 @@ impl Paged {
 }
 
 /// Layers with the same window are a group.
-fn groups(model: &ModelConfig, dtype: Dtype) -> Vec<LayerGroup> {
+fn groups(model: &ModelConfig, dtype: Dtype, blocks: u64) -> Vec<LayerGroup> {
     let mut windows = model.windows.clone();
     windows.sort_unstable();
     windows.dedup();
@@ -84,6 +83,7 @@ fn groups(model: &ModelConfig, dtype: Dtype) -> Vec<LayerGroup> {
             .layer_indices(layers)
             .window(window)
             .dtype(dtype)
+            .blocks(blocks)
     };
     windows.into_iter().map(group).collect()
 }
@@ -154,7 +154,7 @@ impl Kv for Paged {
 
     fn peak_bytes(&self) -> Result<u64> {
         let of_group = |(group, block): (u32, &u64)| {
-            Ok(self.cache.pool_stats(group).map_err(Error::wrap)?.used_blocks_peak * block)
+            Ok(self.cache.pool_stats_of(group).map_err(Error::wrap)?.used_blocks_peak * block)
         };
         (0..).zip(&self.block_bytes).map(of_group).sum()
     }
@@ -218,7 +218,7 @@ mod tests {
             whole.narrow(2, 0, 1)?,
         ] {
             let tensor = part.broadcast_as(SHAPE)?;
-            let config = CacheConfig::new(LayerGroup::new(1, 2, 2, 16)).blocks(1);
+            let config = CacheConfig::new(LayerGroup::new(1, 2, 2, 16).blocks(1));
             let cache = pagedkv::Cache::new(&config).map_err(Error::wrap)?;
             let mut session = cache.open_session().map_err(Error::wrap)?;
             let mut batch = cache.begin([(&mut session, 3)]).map_err(Error::wrap)?;

@@ -129,12 +129,13 @@ def cache_config(
     value_dtype: DtypeLike | None = None,
     rotation: Rotation | str = Rotation.NONE,
     *,
+    blocks: int = 0,
     threads: int = 0,
     **options: Any,
 ) -> CacheConfig:
     """The cache config of a model with this text config: a group for each kind of layer. The stored
-    type may differ from the type that the model computes in. `threads` is as for PagedCache;
-    `options` are other fields of CacheConfig."""
+    type may differ from the type that the model computes in. `blocks` is for each group;
+    `threads` is as for PagedCache; `options` are other fields of CacheConfig."""
     kinds = layer_kinds(config)
     groups = []
     for kind in dict.fromkeys(kinds):
@@ -146,6 +147,7 @@ def cache_config(
                 dtype=dtype or ROWS[computed],
                 value_dtype=value_dtype,
                 rotation=rotation,
+                blocks=blocks,
                 **kind._asdict(),
             )
         )

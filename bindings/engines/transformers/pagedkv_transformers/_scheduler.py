@@ -205,7 +205,7 @@ class Scheduler:
         held = min(tokens, self._window + self._chunk) if self._window else tokens
         needed = self._blocks_of(held)
         if needed > self._blocks:
-            by_blocks = self._cache.config.blocks > 0
+            by_blocks = self._cache.config.memory_bytes == 0
             enough = (
                 f"blocks={needed}" if by_blocks else f"memory_bytes={needed * self._block_bytes}"
             )
@@ -414,8 +414,8 @@ class Scheduler:
         needed = self._blocks_of(len(candidate.tokens) + 1)
         for request in running:
             needed += self._blocks_of(len(request.tokens) + 1) - self._blocks_of(request._held)
-        stats = self._cache.stats()
-        return needed * self._groups <= stats.free_blocks + stats.evictable_blocks
+        free = self._cache.pool_stats().free_blocks + self._cache.stats().evictable_blocks
+        return needed * self._groups <= free
 
     # ---- A step ----
 

@@ -101,9 +101,11 @@ func stepsInC(program string, tokens, steps, threads int) (median, shortest floa
 func stepsInGo(tokens, steps, threads int) (median, shortest float64, err error) {
 	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{
-			{Layers: 1, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim, DType: pagedkv.BF16},
+			{
+				Layers: 1, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim, DType: pagedkv.BF16,
+				Blocks: uint64(sessions * (tokens/16 + 1)),
+			},
 		},
-		Blocks:   uint64(sessions * (tokens/16 + 1)),
 		Prefault: true,
 		Threads:  threads,
 	})

@@ -16,9 +16,8 @@ const (
 func main() {
 	cache, err := pagedkv.NewCache(pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{
-			{Layers: layers, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim},
+			{Layers: layers, QueryHeads: queryHeads, KVHeads: kvHeads, KeyDim: dim, Blocks: 64},
 		},
-		Blocks: 64,
 	})
 	check(err)
 	defer cache.Close() // closes the session as well

@@ -10,7 +10,7 @@ import "unsafe"
 // HeaderVersion is the version of the headers this was made of.
 const HeaderVersion = "1.0.0"
 
-// The group of pkv_cache_compute_plan for all groups.
+// A `group` parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups.
 const AllGroups = 0xFFFFFFFF
 
 // In a block table: a block that left the window. In a list: an unused entry.
@@ -94,30 +94,29 @@ type BlockIO struct {
 }
 
 type PoolStats struct {
-	StructSize, Reserved                                                        uint32
-	Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak, SharedBlocks, RetiredBlocks uint64
-	References                                                                  uint64
+	StructSize, Reserved                                                     uint32
+	Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak, SharedBlocks, References uint64
 }
 
 type CacheStats struct {
-	StructSize, Sessions, Snapshots, Batches                                   uint32
-	SuspendedSessions, Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak          uint64
-	EvictableBlocks, Tokens, FilledSlots, UsedSlots, MemoryBytes, CopiedBlocks uint64
-	Commits, Aborts, CommittedTokens, Suspensions, PageBytes, Pages, FreePages uint64
-	MovingBlocks, FailedCopies                                                 uint64
+	StructSize, Sessions, Snapshots, Batches                              uint32
+	SuspendedSessions, EvictableBlocks, Tokens, FilledSlots, MemoryBytes  uint64
+	CopiedBlocks, Commits, CommittedTokens, Suspensions, Pages, FreePages uint64
+	MovingBlocks, FailedCopies                                            uint64
 }
 
 type LayerGroup struct {
 	StructSize, Layers                    uint32
 	LayerIndices                          *uint32
+	Kind                                  int32
 	QueryHeads, KVHeads, KeyDim, ValueDim uint32
 	DType, ValueDType                     int32
-	Window, Sinks, Latent                 uint32
+	Window, Sinks                         uint32
 	Rotation                              int32
 	RotationMatrices                      *RotationMatrices
-	StateBytes                            uint64
+	LayerBytes                            uint64
 	CheckpointTokens, MaxDraftTokens      uint32
-	BlockBytes, Blocks                    uint64
+	Blocks                                uint64
 }
 
 type PrefixConfig struct {
@@ -133,7 +132,7 @@ type CacheConfig struct {
 	Groups                       *LayerGroup
 	Storage, Layout              int32
 	BlockSize, GroupsShareMemory uint32
-	Blocks, MemoryBytes          uint64
+	MemoryBytes                  uint64
 	WatermarkBlocks              uint32
 	HugePages                    int32
 	Prefault, Reserved           uint32

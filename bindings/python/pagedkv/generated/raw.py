@@ -1,6 +1,6 @@
 """The C interface of libpagedkv for ctypes.
 
-Made by generate_raw.py from the headers of C: do not edit.
+Made by generate_raw.py from the headers of C: do not edit. Over 800 lines: generated.
 
 Handles and pointers are c_void_p, which accept integers, byref(...) and arrays. Fields and
 arguments that are enums are c_int.
@@ -27,7 +27,7 @@ from typing import Any
 VERSION = "1.0.0"
 
 ALL_GROUPS = 0xFFFFFFFF
-"""The group of pkv_cache_compute_plan for all groups."""
+"""A `group` parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups."""
 NO_BLOCK = 0xFFFFFFFF
 """In a block table: a block that left the window. In a list: an unused entry."""
 NO_TOKEN = -1
@@ -160,7 +160,8 @@ class Storage(enum.IntEnum):
     """In the library's blocks (default)."""
     NONE = 1
     """In the engine's memory; the cache has only block ids. Write, attend and read are UNSUPPORTED.
-    With block_bytes, the library can still copy the blocks.
+    The library can still copy the blocks if all groups are opaque (PKV_LAYERS_OPAQUE_KV,
+    PKV_LAYERS_OPAQUE_STATES).
     """
 
 
@@ -246,6 +247,27 @@ class HugePages(enum.IntEnum):
     """Normal pages."""
     REQUIRE = 2
     """Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY."""
+
+
+class LayerKind(enum.IntEnum):
+    """What the layers of a group keep."""
+
+    KV = 0
+    """Keys and values (default)."""
+    LATENT = 1
+    """Keys; V is the first value_dim dims of K (MLA, absorbed)."""
+    STATES = 2
+    """A state of layer_bytes bytes (linear attention, state-space models, short convolutions). A
+    block holds one state of each layer. See pkv_batch_get_states.
+    """
+    OPAQUE_KV = 3
+    """Keys and values that only the engine can read and write: they are on a device, say. A block
+    has layer_bytes bytes in each layer, and block_io copies it. Calls that need the numbers (write,
+    attend, read, kv_view) are UNSUPPORTED; the engine copies blocks as pkv_batch_get_block_copies
+    says. With storage NONE, all groups are opaque, or none.
+    """
+    OPAQUE_STATES = 4
+    """States that only the engine can read and write, with the rules of OPAQUE_KV."""
 
 
 class Eviction(enum.IntEnum):
@@ -483,26 +505,23 @@ class BlockIo(ctypes.Structure):
 class PoolStats(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("reserved", _u32), ("blocks", _u64), ("free_blocks", _u64),
         ("used_blocks", _u64), ("used_blocks_peak", _u64), ("shared_blocks", _u64),
-        ("retired_blocks", _u64), ("references", _u64)]
+        ("references", _u64)]
 
 
 class CacheStats(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("sessions", _u32), ("snapshots", _u32), ("batches", _u32),
-        ("suspended_sessions", _u64), ("blocks", _u64), ("free_blocks", _u64),
-        ("used_blocks", _u64), ("used_blocks_peak", _u64), ("evictable_blocks", _u64),
-        ("tokens", _u64), ("filled_slots", _u64), ("used_slots", _u64), ("memory_bytes", _u64),
-        ("copied_blocks", _u64), ("commits", _u64), ("aborts", _u64), ("committed_tokens", _u64),
-        ("suspensions", _u64), ("page_bytes", _u64), ("pages", _u64), ("free_pages", _u64),
+        ("suspended_sessions", _u64), ("evictable_blocks", _u64), ("tokens", _u64),
+        ("filled_slots", _u64), ("memory_bytes", _u64), ("copied_blocks", _u64), ("commits", _u64),
+        ("committed_tokens", _u64), ("suspensions", _u64), ("pages", _u64), ("free_pages", _u64),
         ("moving_blocks", _u64), ("failed_copies", _u64)]
 
 
 class LayerGroup(ctypes.Structure):
-    _fields_ = [("struct_size", _u32), ("layers", _u32), ("layer_indices", _p),
+    _fields_ = [("struct_size", _u32), ("layers", _u32), ("layer_indices", _p), ("kind", _int),
         ("query_heads", _u32), ("kv_heads", _u32), ("key_dim", _u32), ("value_dim", _u32),
-        ("dtype", _int), ("value_dtype", _int), ("window", _u32), ("sinks", _u32), ("latent", _u32),
-        ("rotation", _int), ("rotation_matrices", _p), ("state_bytes", _u64),
-        ("checkpoint_tokens", _u32), ("max_draft_tokens", _u32), ("block_bytes", _u64),
-        ("blocks", _u64)]
+        ("dtype", _int), ("value_dtype", _int), ("window", _u32), ("sinks", _u32),
+        ("rotation", _int), ("rotation_matrices", _p), ("layer_bytes", _u64),
+        ("checkpoint_tokens", _u32), ("max_draft_tokens", _u32), ("blocks", _u64)]
 
 
 class PrefixConfig(ctypes.Structure):
@@ -513,7 +532,7 @@ class PrefixConfig(ctypes.Structure):
 
 class CacheConfig(ctypes.Structure):
     _fields_ = [("struct_size", _u32), ("group_count", _u32), ("groups", _p), ("storage", _int),
-        ("layout", _int), ("block_size", _u32), ("groups_share_memory", _u32), ("blocks", _u64),
+        ("layout", _int), ("block_size", _u32), ("groups_share_memory", _u32),
         ("memory_bytes", _u64), ("watermark_blocks", _u32), ("huge_pages", _int),
         ("prefault", _u32), ("reserved", _u32), ("memory_directory", _p), ("threads", _u32),
         ("isa", _int), ("prefix", _p), ("store", _p), ("allocator", _p), ("runner", _p),

@@ -13,8 +13,9 @@ from . import raw
 
 @dataclasses.dataclass(frozen=True)
 class PoolStats:
-    """Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
-    used_blocks + retired_blocks.
+    """Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups. Blocks that
+    are neither free nor in use are retired: they are never used again because their generation
+    reached its limit.
     """
 
     blocks: int
@@ -24,21 +25,19 @@ class PoolStats:
     used_blocks: int
     """Blocks with at least one reference."""
     used_blocks_peak: int
-    """The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
-    several threads took blocks at the same time.
+    """The most blocks used at once so far; of all groups, the sum of what each used at most. An
+    estimate if the pool has 4096 blocks or more and several threads took blocks at the same time.
     """
     shared_blocks: int
     """Blocks with more than one reference."""
-    retired_blocks: int
-    """Blocks never used again because their generation reached its limit."""
     references: int
     """References to all blocks."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CacheStats:
-    """Statistics of a cache over all layer groups. Fields "so far" only rise; the others are
-    current values. Since 1.0.
+    """Statistics of a cache over all layer groups, beside those of their pools. Fields "so far"
+    only rise; the others are current values. Since 1.0.
     """
 
     sessions: int
@@ -49,40 +48,24 @@ class CacheStats:
     """Batches in progress: neither committed nor aborted."""
     suspended_sessions: int
     """Sessions suspended now."""
-    blocks: int
-    """Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages that
-    groups have now.
-    """
-    free_blocks: int
-    """Blocks that are free."""
-    used_blocks: int
-    """Blocks in use; a shared block counts once."""
-    used_blocks_peak: int
-    """The most blocks in use at once so far."""
     evictable_blocks: int
-    """Of used_blocks, those that only the prefix index holds and that are not pinned. They are
-    evicted when free blocks run out.
+    """Of the blocks in use, those that only the prefix index holds and that are not pinned. They
+    are evicted when free blocks run out.
     """
     tokens: int
     """Committed tokens of all sessions; shared ones count in each session."""
     filled_slots: int
     """Slots that hold a token, over all groups; a shared block counts once."""
-    used_slots: int
-    """Slots of all used blocks, filled or not."""
     memory_bytes: int
     """Bytes of K and V memory that the cache has mapped or allocated."""
     copied_blocks: int
     """Blocks copied by copy-on-write so far."""
     commits: int
     """Batches committed so far."""
-    aborts: int
-    """Batches aborted so far."""
     committed_tokens: int
     """Tokens committed so far."""
     suspensions: int
     """Sessions suspended so far."""
-    page_bytes: int
-    """Bytes of a page."""
     pages: int
     """Pages in all."""
     free_pages: int
@@ -100,11 +83,11 @@ class CachePlan:
     group_count: int
     """The number of groups that these sizes cover."""
     bytes_per_token: int
-    """K and V of one token in all layers; states have none. With block_bytes: its part of a block,
+    """K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
     rounded up.
     """
     bytes_per_block: int
-    """K and V of block_size tokens, or one state of each layer, or block_bytes."""
+    """K and V of block_size tokens, or one state, in all layers."""
     blocks: int
     """Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
     memory.
@@ -114,7 +97,7 @@ class CachePlan:
     such group, the lowest of all groups.
     """
     memory_bytes: int
-    """Bytes of all K and V memory; of block_bytes, the engine's."""
+    """Bytes of all K and V memory; of opaque groups, the engine's."""
     bookkeeping_bytes: int
     """Bytes of the pools' own tables."""
 
@@ -256,7 +239,7 @@ class FileInfo:
     layers: int
     """Layers over all groups."""
     has_kv: int
-    """0: saved with storage NONE, without block_bytes."""
+    """0: saved with storage NONE, without opaque groups."""
     authenticated: int
     """1: saved with a key, so encrypted and authenticated."""
     fingerprint_size: int

@@ -22,8 +22,9 @@ fn step(cache: &Cache, session: &mut Session, tokens: &[i32]) -> Result<()> {
 // [requests end]
 
 fn main() -> Result<()> {
-    let group = LayerGroup::new(1, 1, 1, 16); // with Storage::NONE the shape has no effect
-    let config = CacheConfig::new(group).storage(Storage::NONE).blocks(BLOCKS);
+    // With Storage::NONE the shape has no effect.
+    let group = LayerGroup::new(1, 1, 1, 16).blocks(BLOCKS);
+    let config = CacheConfig::new(group).storage(Storage::NONE);
     let cache = Cache::new(&config.block_size(BLOCK as u32).prefix(PrefixConfig::new()))?;
     let prompt: Vec<i32> = (0..50).collect();
 
@@ -43,7 +44,7 @@ fn main() -> Result<()> {
 
     drop(second);
     first.suspend()?; // release
-    assert_eq!(cache.pool_stats(0)?.used_blocks, 4); // cached, as in the inactive pool
+    assert_eq!(cache.pool_stats()?.used_blocks, 4); // cached, as in the inactive pool
     let resumed = first.resume()?; // reacquire
     println!("first: {} of {} tokens still cached", resumed.length, resumed.total);
     assert_eq!((matched, resumed.length, resumed.total), (49, 64, 64));

@@ -9,7 +9,7 @@ const TOKENS: usize = 20;
 
 fn main() -> Result<()> {
     let model = LayerGroup::new(LAYERS as u32, QUERY_HEADS as u32, KV_HEADS as u32, DIM as u32);
-    let cache = Cache::new(&CacheConfig::new(model).blocks(64))?;
+    let cache = Cache::new(&CacheConfig::new(model.blocks(64)))?;
     let mut session = cache.open_session()?;
 
     let (k, q) = (vec![0f32; TOKENS * KV_HEADS * DIM], vec![0f32; TOKENS * QUERY_HEADS * DIM]);

@@ -26,7 +26,7 @@ impl Run {
     ) -> Result<Self> {
         let model = LayerGroup::new(layers, query_heads as u32, kv_heads as u32, dim as u32);
         let blocks = SESSIONS * (tokens / 16 + 64);
-        let cache = Cache::new(&CacheConfig::new(model).blocks(blocks as u64).prefault())?;
+        let cache = Cache::new(&CacheConfig::new(model.blocks(blocks as u64)).prefault())?;
         let prompt = vec![0.5f32; tokens * kv_heads * dim];
         let mut sessions = Vec::new();
         for _ in 0..SESSIONS {

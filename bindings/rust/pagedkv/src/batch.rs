@@ -97,7 +97,7 @@ impl Cache {
     ///
     /// ```compile_fail,E0502
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32).blocks(64)))?;
     /// let mut session = cache.open_session()?;
     /// let batch = cache.begin([(&mut session, 1)])?;
     /// session.length()?; // in use by the batch; use batch.session(0).length() batch.abort()?;
@@ -108,7 +108,7 @@ impl Cache {
     ///
     /// ```compile_fail,E0499
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32).blocks(64)))?;
     /// let mut session = cache.open_session()?;
     /// let batch = cache.begin([(&mut session, 1), (&mut session, 2)])?;
     /// # Ok::<(), pagedkv::Error>(())
@@ -259,7 +259,7 @@ impl<'s> Batch<'s> {
     ///
     /// ```compile_fail,E0382
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32).blocks(64)))?;
     /// let mut session = cache.open_session()?;
     /// let batch = cache.begin([(&mut session, 0)])?;
     /// batch.commit(None)?;
@@ -352,7 +352,7 @@ impl<'s> Batch<'s> {
     /// ```
     /// use pagedkv::{Cache, CacheConfig, LayerGroup, SessionStates};
     ///
-    /// let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8)).blocks(64))?;
+    /// let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8).blocks(64)))?;
     /// let mut session = cache.open_session()?;
     /// for token in [3u64, 4] {
     ///     let mut batch = cache.begin([(&mut session, 1)])?;
@@ -374,7 +374,7 @@ impl<'s> Batch<'s> {
     ///
     /// ```compile_fail,E0505
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8)).blocks(64))?;
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8).blocks(64)))?;
     /// # let mut session = cache.open_session()?;
     /// let mut batch = cache.begin([(&mut session, 1)])?;
     /// let mut states = batch.states(0)?;
@@ -387,7 +387,7 @@ impl<'s> Batch<'s> {
     ///
     /// ```compile_fail,E0499
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8)).blocks(64))?;
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::states(1, 8).blocks(64)))?;
     /// # let mut session = cache.open_session()?;
     /// let mut batch = cache.begin([(&mut session, 1)])?;
     /// let (first, second) = (batch.states(0)?, batch.states(0)?);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// ```
 /// use pagedkv::{Cache, CacheConfig, LayerGroup};
 ///
-/// let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+/// let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32).blocks(64)))?;
 /// let mut session = cache.open_session()?;
 /// let (rows, q, kv) = (5, [1.0; 5 * 4 * 32], [1.0; 5 * 2 * 32]);
 /// let mut out = [0.0; 5 * 4 * 32];
@@ -109,8 +109,13 @@ impl Cache {
         filled(|out| unsafe { sys::pkv_cache_get_stats(self.0.handle, out) })
     }
 
+    /// Returns statistics of the pools of all groups.
+    pub fn pool_stats(&self) -> Result<PoolStats> {
+        self.pool_stats_of(sys::PKV_ALL_GROUPS)
+    }
+
     /// Returns statistics of the pool of one group.
-    pub fn pool_stats(&self, group: u32) -> Result<PoolStats> {
+    pub fn pool_stats_of(&self, group: u32) -> Result<PoolStats> {
         filled(|out| unsafe { sys::pkv_cache_get_pool_stats(self.0.handle, group, out) })
     }
 

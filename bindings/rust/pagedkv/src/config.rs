@@ -15,7 +15,8 @@ use std::time::Duration;
 #[doc(inline)]
 pub use crate::sys::{
     pkv_cache_plan as CachePlan, pkv_eviction as Eviction, pkv_huge_pages as HugePages,
-    pkv_isa as Isa, pkv_layout as Layout, pkv_rotation as Rotation, pkv_storage as Storage,
+    pkv_isa as Isa, pkv_layer_kind as LayerKind, pkv_layout as Layout, pkv_rotation as Rotation,
+    pkv_storage as Storage,
 };
 
 /// Layers of the same shape.
@@ -39,18 +40,33 @@ impl LayerGroup {
     /// Layers that keep a state of this many bytes each, instead of keys and values (linear
     /// attention, state spaces, short convolutions): see [`Batch::states`](crate::Batch::states).
     /// They have no heads, dims, types, window or sinks.
-    pub fn states(layers: u32, state_bytes: u64) -> Self {
+    pub fn states(layers: u32, layer_bytes: u64) -> Self {
+        Self::of_kind(LayerKind::STATES, layers, layer_bytes)
+    }
+
+    /// Layers whose keys and values only the engine can read, for example on a device. Each layer
+    /// has this many bytes in a block. They have no heads, dims, types or rotation.
+    pub fn opaque_kv(layers: u32, layer_bytes: u64) -> Self {
+        Self::of_kind(LayerKind::OPAQUE_KV, layers, layer_bytes)
+    }
+
+    /// Layers with states that only the engine can read.
+    pub fn opaque_states(layers: u32, layer_bytes: u64) -> Self {
+        Self::of_kind(LayerKind::OPAQUE_STATES, layers, layer_bytes)
+    }
+
+    fn of_kind(kind: LayerKind, layers: u32, layer_bytes: u64) -> Self {
         let mut group = Self::new(layers, 0, 0, 0);
-        group.c.0.state_bytes = state_bytes;
+        group.c.0.kind = kind;
+        group.c.0.layer_bytes = layer_bytes;
         group
     }
 
-    /// Layers whose blocks only the engine can read, for example on a device: `block_bytes` for a
-    /// block of all of these layers. They have no heads, dims, types or rotation.
-    pub fn elsewhere(layers: u32, block_bytes: u64) -> Self {
-        let mut group = Self::new(layers, 0, 0, 0);
-        group.c.0.block_bytes = block_bytes;
-        group
+    /// V is the first `value_dim` dims of K and is stored once, with it: see
+    /// [`Batch::write_latent`](crate::Batch::write_latent).
+    pub fn latent(mut self) -> Self {
+        self.c.0.kind = LayerKind::LATENT;
+        self
     }
 
     /// The numbers of these layers in the model. Default: those after the previous groups' layers.
@@ -70,11 +86,9 @@ impl LayerGroup {
         c window(tokens: u32) = tokens;
         /// With a window: the first tokens, which stay visible and in memory.
         c sinks(tokens: u32) = tokens;
-        /// Blocks of this group, instead of those of the config.
+        /// Blocks of this group. Set them in all groups, or
+        /// [`CacheConfig::memory_bytes`](CacheConfig::memory_bytes).
         c blocks(blocks: u64) = blocks;
-        /// V is the first `value_dim` dims of K and is stored once, with it: see
-        /// [`Batch::write_latent`](crate::Batch::write_latent).
-        c latent() = 1;
         /// With states: a step that reaches past a multiple of this many tokens keeps the state
         /// there, for as long as the session has that token. A multiple of the block size. Default:
         /// no such checkpoints.
@@ -176,7 +190,7 @@ impl PrefixConfig {
     }
 }
 
-/// The configuration of a [`Cache`](crate::Cache). Set `blocks` or `memory_bytes`.
+/// The configuration of a [`Cache`](crate::Cache). Set `blocks` of all groups, or `memory_bytes`.
 ///
 /// ```
 /// use pagedkv::{CacheConfig, Dtype, LayerGroup};
@@ -224,13 +238,10 @@ impl CacheConfig {
         c layout(layout: Layout) = layout;
         /// Tokens per block, a multiple of 16. Default: 16.
         c block_size(tokens: u32) = tokens;
-        /// Capacity in blocks per group.
-        c blocks(blocks: u64) = blocks;
-        /// Capacity as a budget for K and V: every group gets the same number of blocks, as many as
-        /// fit.
+        /// Capacity as a budget for K, V and states: every group gets the same number of blocks, as
+        /// many as fit.
         c memory_bytes(bytes: u64) = bytes;
-        /// The groups share `memory_bytes`: one group can use what another does not need. Set no
-        /// numbers of blocks then.
+        /// The groups share `memory_bytes`: one group can use what another does not need.
         c groups_share_memory() = 1;
         /// Keys and values, and states, are in an unnamed file in this directory, of which the
         /// OS keeps as much in memory as fits: for texts that are larger than memory and read by
@@ -294,8 +305,8 @@ impl CacheConfig {
     ///     });
     /// }
     ///
-    /// let layers = LayerGroup::new(2, 4, 2, 32);
-    /// let cache = Cache::new(&CacheConfig::new(layers).blocks(64).runner(2, run))?;
+    /// let layers = LayerGroup::new(2, 4, 2, 32).blocks(64);
+    /// let cache = Cache::new(&CacheConfig::new(layers).runner(2, run))?;
     /// assert_eq!(cache.info()?.threads, 2);
     /// # Ok::<(), pagedkv::Error>(())
     /// ```
@@ -308,9 +319,11 @@ impl CacheConfig {
         self
     }
 
-    /// Copies the blocks of groups that are [`elsewhere`](LayerGroup::elsewhere), which need it.
+    /// Copies the blocks of groups that are [opaque](LayerGroup::opaque_kv), which need it.
     pub fn block_io(mut self, io: impl BlockIo + 'static) -> Self {
-        let block_bytes = self.groups.iter().map(|group| group.c.0.block_bytes as usize).collect();
+        let of_group =
+            |group: &LayerGroup| (u64::from(group.c.0.layers) * group.c.0.layer_bytes) as usize;
+        let block_bytes = self.groups.iter().map(of_group).collect();
         self.hooks.block_io = Some(Arc::new(BlockHooks { io: Box::new(io), block_bytes }));
         self
     }
@@ -385,7 +398,10 @@ impl CacheConfig {
                 key_dim: numbers.key_dim,
                 value_dim: group.values_dim(),
                 group: number,
-                state_bytes: numbers.state_bytes as usize, // the library took it
+                state_bytes: match numbers.kind {
+                    LayerKind::STATES => numbers.layer_bytes as usize, // the library took it
+                    _ => 0,
+                },
             };
             let following: Vec<u32> = (next..next + numbers.layers).collect();
             for &layer in group.indices.as_ref().unwrap_or(&following) {
@@ -405,7 +421,7 @@ pub(crate) struct Shape {
     pub key_dim: u32,
     pub value_dim: u32,
     pub group: u32,
-    pub state_bytes: usize, // 0: the layer keeps keys and values
+    pub state_bytes: usize, // 0: the layer keeps no states
 }
 
 impl Shape {

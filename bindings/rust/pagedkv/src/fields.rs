@@ -53,18 +53,21 @@ fn group_of_states() -> LayerGroup {
 }
 
 #[test]
-fn of_a_group_elsewhere() {
-    let raw = LayerGroup::elsewhere(2, 3).window(4).raw(&None).unwrap();
-    assert_eq!((raw.layers, raw.block_bytes, raw.window, raw.kv_heads), (2, 3, 4, 0));
+fn of_opaque_groups() {
+    let raw = LayerGroup::opaque_kv(2, 3).window(4).raw(&None).unwrap();
+    assert_eq!((raw.layers, raw.layer_bytes, raw.window, raw.kv_heads), (2, 3, 4, 0));
+    assert_eq!(raw.kind, LayerKind::OPAQUE_KV);
+    let states = LayerGroup::opaque_states(2, 3).raw(&None).unwrap();
+    assert_eq!(states.kind, LayerKind::OPAQUE_STATES);
 }
 
 fn check_group(raw: &sys::pkv_layer_group) {
     check(
         raw,
-        "layers: 2, layer_indices: 0x_, query_heads: 3, kv_heads: 4, key_dim: 5, value_dim: 6, \
-         dtype: INT8, value_dtype: INT4, window: 7, sinks: 8, latent: 1, rotation: HADAMARD, \
-         rotation_matrices: 0x_, state_bytes: 0, checkpoint_tokens: 0, max_draft_tokens: 0, \
-         block_bytes: 0, blocks: 9",
+        "layers: 2, layer_indices: 0x_, kind: LATENT, query_heads: 3, kv_heads: 4, key_dim: 5, \
+         value_dim: 6, dtype: INT8, value_dtype: INT4, window: 7, sinks: 8, rotation: HADAMARD, \
+         rotation_matrices: 0x_, layer_bytes: 0, checkpoint_tokens: 0, max_draft_tokens: 0, \
+         blocks: 9",
     );
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [1, 0]);
     let matrices = unsafe { &*raw.rotation_matrices };
@@ -76,7 +79,8 @@ fn check_group(raw: &sys::pkv_layer_group) {
 fn check_group_of_states(raw: &sys::pkv_layer_group) {
     assert_eq!((raw.layers, raw.query_heads, raw.kv_heads, raw.key_dim), (2, 0, 0, 0));
     assert_eq!(unsafe { std::slice::from_raw_parts(raw.layer_indices, 2) }, [3, 2]);
-    assert_eq!((raw.state_bytes, raw.checkpoint_tokens, raw.max_draft_tokens), (3, 4, 5));
+    assert_eq!((raw.layer_bytes, raw.checkpoint_tokens, raw.max_draft_tokens), (3, 4, 5));
+    assert_eq!(raw.kind, LayerKind::STATES);
 }
 
 #[test]
@@ -92,7 +96,6 @@ fn of_a_cache() {
         .layout(Layout::PLAIN)
         .block_size(32);
     let config = config
-        .blocks(10)
         .memory_bytes(11)
         .groups_share_memory()
         .memory_directory("/a/path")
@@ -112,7 +115,7 @@ fn of_a_cache() {
         check(
             raw,
             "group_count: 3, groups: 0x_, storage: NONE, layout: PLAIN, block_size: 32, \
-             groups_share_memory: 1, blocks: 10, memory_bytes: 11, watermark_blocks: 13, \
+             groups_share_memory: 1, memory_bytes: 11, watermark_blocks: 13, \
              huge_pages: OFF, \
              prefault: 1, reserved: 0, memory_directory: 0x_, threads: 12, isa: SCALAR, \
              prefix: 0x_, store: 0x0, allocator: 0x_, runner: 0x_, logger: 0x_, \

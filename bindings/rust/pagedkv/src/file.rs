@@ -252,7 +252,7 @@ impl Cache {
     /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
     /// use pagedkv::{FileConfig, Sink, Source};
     ///
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8))?;
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16).blocks(8)))?;
     /// let mut session = cache.open_session()?;
     /// let mut batch = cache.begin([(&mut session, 3)])?;
     /// batch.write(0, &[0.5; 3 * 16], &[0.5; 3 * 16])?;

@@ -228,7 +228,7 @@ unsafe extern "C" fn run(
 
 // ---- Blocks of the engine -----------------------------------------------------------------------
 
-/// Copies blocks of groups that are [`elsewhere`](crate::LayerGroup::elsewhere), for example
+/// Copies blocks of groups that are [opaque](crate::LayerGroup::opaque_kv), for example
 /// between a device and memory: see [`CacheConfig::block_io`](crate::CacheConfig::block_io).
 ///
 /// A cache with a store calls `read` from one thread of its own and `write` from another; saving

@@ -88,7 +88,7 @@ impl<'m> KvView<'m> {
     ///
     /// ```compile_fail,E0505
     /// # use pagedkv::{Cache, CacheConfig, KvView, LayerGroup};
-    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32)).blocks(64))?;
+    /// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(2, 4, 2, 32).blocks(64)))?;
     /// let view = unsafe { KvView::of_cache(&cache, 0)? };
     /// drop(cache);
     /// view.as_raw();

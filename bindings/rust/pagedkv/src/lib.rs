@@ -78,8 +78,8 @@ pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlo
 pub use cache::Cache;
 pub use compute::Compute;
 pub use config::{
-    CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, Layout, PrefixConfig, Rotation,
-    Storage,
+    CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, LayerKind, Layout, PrefixConfig,
+    Rotation, Storage,
 };
 pub use error::{Error, Result, Status};
 pub use file::{inspect_file, FileConfig, FileInfo, Saved, Sink, Source};

@@ -74,8 +74,8 @@ pub struct PrefixEvents {
 /// ```
 /// use pagedkv::{Cache, CacheConfig, Hint, HintAction, LayerGroup, PrefixConfig, Salt};
 ///
-/// let layers = LayerGroup::new(1, 2, 1, 16);
-/// let cache = Cache::new(&CacheConfig::new(layers).blocks(8).prefix(PrefixConfig::new()))?;
+/// let layers = LayerGroup::new(1, 2, 1, 16).blocks(8);
+/// let cache = Cache::new(&CacheConfig::new(layers).prefix(PrefixConfig::new()))?;
 /// let (text, kv) = ([7; 40], [0.5; 40 * 16]);
 /// let mut session = cache.open_session()?;
 /// let mut batch = cache.begin([(&mut session, 40)])?;

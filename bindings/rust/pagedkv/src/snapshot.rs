@@ -14,7 +14,7 @@ use std::sync::Arc;
 ///
 /// ```
 /// # use pagedkv::{Cache, CacheConfig, LayerGroup};
-/// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8))?;
+/// # let cache = Cache::new(&CacheConfig::new(LayerGroup::new(1, 2, 1, 16).blocks(8)))?;
 /// let mut session = cache.open_session()?;
 /// let mut batch = cache.begin([(&mut session, 3)])?;
 /// batch.write(0, &[0.5; 3 * 16], &[0.5; 3 * 16])?;

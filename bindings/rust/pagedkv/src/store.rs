@@ -20,9 +20,8 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// let directory = std::env::temp_dir().join(format!("pagedkv-store-{}", std::process::id()));
-/// let layers = LayerGroup::new(1, 2, 1, 16);
+/// let layers = LayerGroup::new(1, 2, 1, 16).blocks(8);
 /// let config = CacheConfig::new(layers)
-///     .blocks(8)
 ///     .prefix(PrefixConfig::new())
 ///     .store(StoreConfig::directory(&directory));
 /// let (text, kv) = ([7; 40], [0.5; 40 * 16]);

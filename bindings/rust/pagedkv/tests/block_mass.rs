@@ -3,7 +3,7 @@ use pagedkv::*;
 
 #[test]
 fn a_query_has_one_to_give() {
-    let config = CacheConfig::with_groups([LayerGroup::new(1, 2, 1, 16)]).blocks(16);
+    let config = CacheConfig::with_groups([LayerGroup::new(1, 2, 1, 16).blocks(16)]);
     let cache = Cache::new(&config).unwrap();
     let mut session = cache.open_session().unwrap();
     let numbers =

@@ -33,7 +33,7 @@ impl Text {
 fn in_a_step(test: impl FnOnce(&mut Batch<'_>, &Text)) {
     let (text, before) = (Text::new(), TOKENS * KV_HEADS * DIM);
     let group = LayerGroup::new(1, QUERY_HEADS as u32, KV_HEADS as u32, DIM as u32);
-    let cache = Cache::new(&CacheConfig::new(group).blocks(16).threads(1)).unwrap();
+    let cache = Cache::new(&CacheConfig::new(group.blocks(16)).threads(1)).unwrap();
     let mut session = cache.open_session().unwrap();
     let mut batch = cache.begin([(&mut session, TOKENS as u32)]).unwrap();
     batch.write(0, &text.k[..before], &text.v[..before]).unwrap();

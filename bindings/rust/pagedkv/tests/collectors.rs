@@ -11,7 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const DIM: usize = 16;
 
 fn config() -> CacheConfig {
-    CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32)).blocks(64).threads(1)
+    config_of(64)
+}
+
+fn config_of(blocks: u64) -> CacheConfig {
+    CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32).blocks(blocks)).threads(1)
 }
 
 fn fill(cache: &Cache, session: &mut Session, tokens: usize) -> Result<()> {
@@ -35,7 +39,8 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn empty(cache: &Cache) {
     let stats = cache.stats().unwrap();
-    assert_eq!((stats.sessions, stats.snapshots, stats.batches, stats.used_blocks), (0, 0, 0, 0));
+    assert_eq!((stats.sessions, stats.snapshots, stats.batches), (0, 0, 0));
+    assert_eq!(cache.pool_stats().unwrap().used_blocks, 0);
     cache.validate().unwrap();
 }
 
@@ -204,7 +209,7 @@ fn drops_in_a_runner() {
         }
     };
     let cache =
-        Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64)).blocks(64).runner(2, run))
+        Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64).blocks(64)).runner(2, run))
             .unwrap();
     let mut session = cache.open_session().unwrap();
     let rows = vec![0f32; 512 * 8 * 64];
@@ -241,8 +246,9 @@ impl Copies {
     }
 
     fn cache(&self, store: Option<StoreConfig>) -> Cache {
-        let config = CacheConfig::new(LayerGroup::elsewhere(1, 64)).storage(Storage::NONE);
-        let config = config.blocks(8).prefix(PrefixConfig::new()).block_io(self.clone());
+        let config =
+            CacheConfig::new(LayerGroup::opaque_kv(1, 64).blocks(8)).storage(Storage::NONE);
+        let config = config.prefix(PrefixConfig::new()).block_io(self.clone());
         Cache::new(&store.into_iter().fold(config, CacheConfig::store)).unwrap()
     }
 }
@@ -415,7 +421,7 @@ fn what_another_thread_uses_is_closed_by_a_later_call() {
         }
     };
     let cache =
-        Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64)).blocks(64).runner(2, run))
+        Cache::new(&CacheConfig::new(LayerGroup::new(1, 8, 8, 64).blocks(64)).runner(2, run))
             .unwrap();
     let mut session = cache.open_session().unwrap();
     let rows = vec![0f32; 512 * 8 * 64];
@@ -465,7 +471,7 @@ fn many_threads_that_drop_everything() {
     let _alone = alone();
     let rounds = std::env::var("PAGEDKV_ROUNDS").map_or(3, |rounds| rounds.parse().unwrap());
     for _ in 0..rounds {
-        let cache = Cache::new(&config().blocks(4096)).unwrap();
+        let cache = Cache::new(&config_of(4096)).unwrap();
         let bytes = Arc::new(AtomicIsize::new(0));
         std::thread::scope(|scope| {
             for worker in 0..4 {

@@ -64,10 +64,9 @@ impl BlockIo for Hooks {
 }
 
 fn config(engine: &Arc<Engine>) -> CacheConfig {
-    let group = || LayerGroup::elsewhere(1, BYTES as u64);
+    let group = || LayerGroup::opaque_kv(1, BYTES as u64).blocks(16);
     CacheConfig::with_groups([group(), group()])
         .storage(Storage::NONE)
-        .blocks(16)
         .prefix(PrefixConfig::new())
         .block_io(Hooks(engine.clone()))
 }
@@ -160,7 +159,7 @@ fn what_needs_the_numbers_is_refused() {
 
 #[test]
 fn groups_and_hooks_need_each_other() {
-    let group = LayerGroup::elsewhere(1, BYTES as u64);
-    let refused = Cache::new(&CacheConfig::new(group).storage(Storage::NONE).blocks(4));
+    let group = LayerGroup::opaque_kv(1, BYTES as u64).blocks(4);
+    let refused = Cache::new(&CacheConfig::new(group).storage(Storage::NONE));
     assert_eq!(refused.unwrap_err().status(), Status::INVALID_ARGUMENT);
 }

@@ -11,7 +11,7 @@ const HEADS: usize = 2;
 
 #[test]
 fn heads_differ_and_trees_agree() {
-    let config = CacheConfig::with_groups([LayerGroup::new(1, 2, 2, 16)]).blocks(16);
+    let config = CacheConfig::with_groups([LayerGroup::new(1, 2, 2, 16).blocks(16)]);
     let cache = Cache::new(&config).unwrap();
     let mut session = cache.open_session().unwrap();
     for tokens in [TOKENS, NEW] {

@@ -9,7 +9,11 @@ use std::time::Duration;
 const DIM: usize = 16;
 
 fn config() -> CacheConfig {
-    CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32)).blocks(8).threads(1)
+    config_of(8)
+}
+
+fn config_of(blocks: u64) -> CacheConfig {
+    CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32).blocks(blocks)).threads(1)
 }
 
 fn cache() -> Cache {
@@ -62,7 +66,7 @@ fn a_dropped_batch_leaves_no_trace() {
     let mut session = filled(&cache, &[1; 20]);
     drop(cache.begin([(&mut session, 30)]).unwrap());
     assert_eq!(session.length().unwrap(), 20);
-    assert_eq!((cache.stats().unwrap().aborts, cache.stats().unwrap().used_blocks), (1, 2));
+    assert_eq!(cache.pool_stats().unwrap().used_blocks, 2);
 }
 
 #[test]
@@ -318,8 +322,8 @@ fn memory_of_ones_own_is_written_and_attended() {
 
 #[test]
 fn values_inside_keys() {
-    let latent = LayerGroup::new(1, 4, 1, 32).value_dim(16).latent();
-    let cache = Cache::new(&CacheConfig::new(latent).blocks(8)).unwrap();
+    let latent = LayerGroup::new(1, 4, 1, 32).value_dim(16).latent().blocks(8);
+    let cache = Cache::new(&CacheConfig::new(latent)).unwrap();
     let mut session = cache.open_session().unwrap();
     let mut batch = cache.begin([(&mut session, 2)]).unwrap();
     batch.write_latent(0, &[[1f32; 32], [2.0; 32]].concat()).unwrap();
@@ -345,9 +349,9 @@ fn turns(dim: usize) -> Vec<f32> {
 
 #[test]
 fn rotations_are_seen_by_nobody() {
-    let group = || LayerGroup::new(1, 2, 1, 32).value_dim(16);
+    let group = || LayerGroup::new(1, 2, 1, 32).value_dim(16).blocks(8);
     let attend = |group| {
-        let cache = Cache::new(&CacheConfig::new(group).blocks(8)).unwrap();
+        let cache = Cache::new(&CacheConfig::new(group)).unwrap();
         let mut session = cache.open_session().unwrap();
         let mut batch = cache.begin([(&mut session, 2)]).unwrap();
         let rows: Vec<f32> = (0..128).map(|i| (i * 37 % 64) as f32 / 64.0).collect();
@@ -365,7 +369,7 @@ fn rotations_are_seen_by_nobody() {
         }
     }
     let short = CacheConfig::new(group().key_rotation(turns(16)));
-    assert!(short.blocks(8).plan().is_err());
+    assert!(short.plan().is_err());
 
     let sizes = [1, 16, 1, 16];
     let mut memory =
@@ -512,7 +516,7 @@ fn pools_hand_out_ids() {
 
 #[test]
 fn sessions_work_on_threads_of_their_own() {
-    let cache = Cache::new(&config().blocks(64)).unwrap();
+    let cache = Cache::new(&config_of(64)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let cache = &cache;
@@ -702,8 +706,8 @@ fn with_runner(run: impl Fn(&Tasks<'_>) + Send + Sync + 'static) -> (Vec<f32>, u
             run(tasks)
         }
     };
-    let model = LayerGroup::new(1, 8, 8, 64);
-    let cache = Cache::new(&CacheConfig::new(model).blocks(64).runner(2, counted)).unwrap();
+    let model = LayerGroup::new(1, 8, 8, 64).blocks(64);
+    let cache = Cache::new(&CacheConfig::new(model).runner(2, counted)).unwrap();
     let mut session = cache.open_session().unwrap();
     let rows: Vec<f32> = (0..512 * 8 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let mut out = vec![0f32; rows.len()];
@@ -779,12 +783,15 @@ fn what_the_library_says_of_itself() {
     let cache = cache();
     let info = cache.info().unwrap();
     assert_eq!((info.storage, info.layers, info.block_size), (Storage::PAGED, 1, 16));
-    assert_eq!(cache.pool_stats(0).unwrap().blocks, 8);
+    assert_eq!(cache.pool_stats().unwrap().blocks, 8);
+    assert_eq!(cache.pool_stats_of(0).unwrap().blocks, 8);
+    refused(cache.pool_stats_of(1), Status::OUT_OF_RANGE);
     assert!(cache.metrics().unwrap().contains("# TYPE "));
     assert!(cache.metrics().unwrap().ends_with('\n'));
     assert_eq!(format!("{:?}", Status::OUT_OF_BLOCKS), "OUT_OF_BLOCKS");
     assert_eq!(format!("{:?}", Status(7)), "pkv_status(7)");
     refused(config().block_size(17).plan(), Status::INVALID_ARGUMENT);
-    let hybrid = [LayerGroup::new(1, 2, 1, 16).layer_indices([0, 1]), LayerGroup::new(1, 2, 1, 16)];
-    refused(CacheConfig::with_groups(hybrid).blocks(8).plan(), Status::INVALID_ARGUMENT);
+    let group = || LayerGroup::new(1, 2, 1, 16).blocks(8);
+    let hybrid = [group().layer_indices([0, 1]), group()];
+    refused(CacheConfig::with_groups(hybrid).plan(), Status::INVALID_ARGUMENT);
 }

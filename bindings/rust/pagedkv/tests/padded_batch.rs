@@ -5,7 +5,7 @@ const DIM: usize = 16;
 
 #[test]
 fn batches_take_padded_rows() {
-    let config = CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32)).blocks(8).threads(1);
+    let config = CacheConfig::new(LayerGroup::new(1, 2, 1, DIM as u32).blocks(8)).threads(1);
     let cache = Cache::new(&config).unwrap();
     let (mut one, mut other) = (cache.open_session().unwrap(), cache.open_session().unwrap());
     let mut batch = cache.begin([(&mut one, 2), (&mut other, 1)]).unwrap();

@@ -73,7 +73,7 @@ impl Drop for Server {
 }
 
 fn with(redis: RedisConfig) -> pagedkv::Result<Cache> {
-    let config = CacheConfig::new(LayerGroup::new(1, 2, 1, 16)).blocks(8);
+    let config = CacheConfig::new(LayerGroup::new(1, 2, 1, 16).blocks(8));
     Cache::new(&config.prefix(PrefixConfig::new()).store(StoreConfig::redis(redis)))
 }
 

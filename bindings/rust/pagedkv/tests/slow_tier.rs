@@ -26,7 +26,7 @@ impl Drop for Directory {
 }
 
 fn config() -> CacheConfig {
-    CacheConfig::new(LayerGroup::new(1, 4, 2, 32)).block_size(32).blocks(20).threads(2)
+    CacheConfig::new(LayerGroup::new(1, 4, 2, 32).blocks(20)).block_size(32).threads(2)
 }
 
 #[test]

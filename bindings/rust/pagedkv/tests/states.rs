@@ -10,9 +10,9 @@ type State = [u8; BYTES];
 
 /// Checkpoints are 32 tokens apart, and drafts have up to 4 tokens.
 fn config() -> CacheConfig {
-    let rows = LayerGroup::new(1, 1, 1, 16);
+    let rows = LayerGroup::new(1, 1, 1, 16).blocks(64);
     let states = LayerGroup::states(2, BYTES as u64).checkpoint_tokens(32).max_draft_tokens(4);
-    CacheConfig::with_groups([rows, states]).blocks(64).threads(1)
+    CacheConfig::with_groups([rows, states.blocks(64)]).threads(1)
 }
 
 fn cache() -> Cache {
@@ -160,7 +160,7 @@ fn wrong_calls_are_refused() {
     assert_eq!(status(batch.attend(1, &k, &mut v)), Some(Status::UNSUPPORTED));
     assert_eq!(status(batch.commit(&[1])), Some(Status::INCOMPLETE));
 
-    let refused = |states: LayerGroup| status(Cache::new(&CacheConfig::new(states).blocks(8)));
+    let refused = |states: LayerGroup| status(Cache::new(&CacheConfig::new(states.blocks(8))));
     let states = LayerGroup::states(1, 8);
     assert_eq!(refused(states.clone()), None);
     assert_eq!(refused(states.clone().window(4)), Some(Status::INVALID_ARGUMENT));

@@ -6,8 +6,9 @@ pub struct Ids(Cache);
 
 impl Ids {
     pub fn new(blocks: usize) -> Self {
-        let config = CacheConfig::new(LayerGroup::new(1, 1, 1, 16)).storage(Storage::NONE);
-        Self(Cache::new(&config.blocks(blocks as u64).prefix(PrefixConfig::new())).unwrap())
+        let group = LayerGroup::new(1, 1, 1, 16).blocks(blocks as u64);
+        let config = CacheConfig::new(group).storage(Storage::NONE);
+        Self(Cache::new(&config.prefix(PrefixConfig::new())).unwrap())
     }
 }
 

@@ -114,14 +114,14 @@ impl Elsewhere {
         let groups = Arc::new(windows.into_iter().map(group).collect::<Result<Vec<_>>>()?);
         let layer_group = |group: &Group| {
             let layers = group.layers.len();
-            let bytes = layers * 2 * BLOCK * model.kv_width() * NUMBER;
-            LayerGroup::elsewhere(layers as u32, bytes as u64).window(group.window as u32)
+            let bytes = 2 * BLOCK * model.kv_width() * NUMBER;
+            let group_of_layers = LayerGroup::opaque_kv(layers as u32, bytes as u64);
+            group_of_layers.window(group.window as u32).blocks(blocks as u64)
         };
         let fetched = Arc::new(AtomicUsize::new(0));
         let mut config = CacheConfig::with_groups(groups.iter().map(layer_group))
             .storage(Storage::NONE)
             .block_size(BLOCK as u32)
-            .blocks(blocks as u64)
             .prefix(PrefixConfig::new())
             .block_io(Hooks { groups: groups.clone(), fetched: fetched.clone() });
         if let Some(store) = store {

@@ -13,23 +13,22 @@ layout! {
     pkv_clock 16 8: now_ms 0, user 8;
     pkv_runner 24 8: run 0, user 8, threads 16, reserved 20;
     pkv_block_io 32 8: struct_size 0, reserved 4, user 8, read 16, write 24;
-    pkv_pool_stats 64 8: struct_size 0, reserved 4, blocks 8, free_blocks 16, used_blocks 24,
-        used_blocks_peak 32, shared_blocks 40, retired_blocks 48, references 56;
-    pkv_cache_stats 176 8: struct_size 0, sessions 4, snapshots 8, batches 12,
-        suspended_sessions 16, blocks 24, free_blocks 32, used_blocks 40, used_blocks_peak 48,
-        evictable_blocks 56, tokens 64, filled_slots 72, used_slots 80, memory_bytes 88,
-        copied_blocks 96, commits 104, aborts 112, committed_tokens 120, suspensions 128,
-        page_bytes 136, pages 144, free_pages 152, moving_blocks 160, failed_copies 168;
-    pkv_layer_group 96 8: struct_size 0, layers 4, layer_indices 8, query_heads 16, kv_heads 20,
-        key_dim 24, value_dim 28, dtype 32, value_dtype 36, window 40, sinks 44, latent 48,
-        rotation 52, rotation_matrices 56, state_bytes 64, checkpoint_tokens 72,
-        max_draft_tokens 76, block_bytes 80, blocks 88;
+    pkv_pool_stats 56 8: struct_size 0, reserved 4, blocks 8, free_blocks 16, used_blocks 24,
+        used_blocks_peak 32, shared_blocks 40, references 48;
+    pkv_cache_stats 120 8: struct_size 0, sessions 4, snapshots 8, batches 12,
+        suspended_sessions 16, evictable_blocks 24, tokens 32, filled_slots 40, memory_bytes 48,
+        copied_blocks 56, commits 64, committed_tokens 72, suspensions 80, pages 88, free_pages 96,
+        moving_blocks 104, failed_copies 112;
+    pkv_layer_group 88 8: struct_size 0, layers 4, layer_indices 8, kind 16, query_heads 20,
+        kv_heads 24, key_dim 28, value_dim 32, dtype 36, value_dtype 40, window 44, sinks 48,
+        rotation 52, rotation_matrices 56, layer_bytes 64, checkpoint_tokens 72,
+        max_draft_tokens 76, blocks 80;
     pkv_prefix_config 40 8: struct_size 0, eviction 4, max_pinned_blocks 8, max_blocks_per_salt 16,
         max_events 24, reserved 28, active_parameters 32;
-    pkv_cache_config 136 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
-        block_size 24, groups_share_memory 28, blocks 32, memory_bytes 40, watermark_blocks 48,
-        huge_pages 52, prefault 56, reserved 60, memory_directory 64, threads 72, isa 76, prefix 80,
-        store 88, allocator 96, runner 104, logger 112, block_io 120, clock 128;
+    pkv_cache_config 128 8: struct_size 0, group_count 4, groups 8, storage 16, layout 20,
+        block_size 24, groups_share_memory 28, memory_bytes 32, watermark_blocks 40, huge_pages 44,
+        prefault 48, reserved 52, memory_directory 56, threads 64, isa 68, prefix 72, store 80,
+        allocator 88, runner 96, logger 104, block_io 112, clock 120;
     pkv_cache_plan 56 8: struct_size 0, group_count 4, bytes_per_token 8, bytes_per_block 16,
         blocks 24, tokens 32, memory_bytes 40, bookkeeping_bytes 48;
     pkv_cache_info 32 4: struct_size 0, storage 4, layout 8, block_size 12, group_count 16,

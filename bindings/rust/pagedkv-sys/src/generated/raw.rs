@@ -11,7 +11,7 @@ pub const VERSION: &str = "1.0.0";
 pub const PKV_VERSION_MAJOR: c_int = 1;
 pub const PKV_VERSION_MINOR: c_int = 0;
 pub const PKV_VERSION_PATCH: c_int = 0;
-/// The group of pkv_cache_compute_plan for all groups.
+/// A `group` parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups.
 pub const PKV_ALL_GROUPS: u32 = u32::MAX;
 /// In a block table: a block that left the window. In a list: an unused entry.
 pub const PKV_NO_BLOCK: u32 = u32::MAX;
@@ -155,7 +155,8 @@ c_enum! {
         /// In the library's blocks (default).
         PAGED = 0,
         /// In the engine's memory; the cache has only block ids. Write, attend and read are
-        /// UNSUPPORTED. With block_bytes, the library can still copy the blocks.
+        /// UNSUPPORTED. The library can still copy the blocks if all groups are opaque
+        /// (PKV_LAYERS_OPAQUE_KV, PKV_LAYERS_OPAQUE_STATES).
         NONE = 1,
     }
 }
@@ -242,6 +243,26 @@ c_enum! {
         OFF = 1,
         /// Reserved 2 MiB pages (hugetlbfs), else PKV_OUT_OF_MEMORY.
         REQUIRE = 2,
+    }
+}
+
+c_enum! {
+    /// What the layers of a group keep.
+    pkv_layer_kind {
+        /// Keys and values (default).
+        KV = 0,
+        /// Keys; V is the first value_dim dims of K (MLA, absorbed).
+        LATENT = 1,
+        /// A state of layer_bytes bytes (linear attention, state-space models, short convolutions).
+        /// A block holds one state of each layer. See pkv_batch_get_states.
+        STATES = 2,
+        /// Keys and values that only the engine can read and write: they are on a device, say. A
+        /// block has layer_bytes bytes in each layer, and block_io copies it. Calls that need the
+        /// numbers (write, attend, read, kv_view) are UNSUPPORTED; the engine copies blocks as
+        /// pkv_batch_get_block_copies says. With storage NONE, all groups are opaque, or none.
+        OPAQUE_KV = 3,
+        /// States that only the engine can read and write, with the rules of OPAQUE_KV.
+        OPAQUE_STATES = 4,
     }
 }
 
@@ -497,8 +518,9 @@ c_struct! {
 }
 
 c_struct! {
-    /// Statistics of a pkv_pool, or of one layer group of a cache. blocks = free_blocks +
-    /// used_blocks + retired_blocks.
+    /// Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups. Blocks
+    /// that are neither free nor in use are retired: they are never used again because their
+    /// generation reached its limit.
     pkv_pool_stats {
         /// Must be sizeof(pkv_pool_stats).
         struct_size: u32,
@@ -510,21 +532,20 @@ c_struct! {
         free_blocks: u64,
         /// Blocks with at least one reference.
         used_blocks: u64,
-        /// The most blocks used at once so far. An estimate if the pool has 4096 blocks or more and
-        /// several threads took blocks at the same time.
+        /// The most blocks used at once so far; of all groups, the sum of what each used at most.
+        /// An estimate if the pool has 4096 blocks or more and several threads took blocks at the
+        /// same time.
         used_blocks_peak: u64,
         /// Blocks with more than one reference.
         shared_blocks: u64,
-        /// Blocks never used again because their generation reached its limit.
-        retired_blocks: u64,
         /// References to all blocks.
         references: u64,
     }
 }
 
 c_struct! {
-    /// Statistics of a cache over all layer groups. Fields "so far" only rise; the others are
-    /// current values. Since 1.0.
+    /// Statistics of a cache over all layer groups, beside those of their pools. Fields "so far"
+    /// only rise; the others are current values. Since 1.0.
     pkv_cache_stats {
         /// Must be sizeof(pkv_cache_stats).
         struct_size: u32,
@@ -536,38 +557,23 @@ c_struct! {
         batches: u32,
         /// Sessions suspended now.
         suspended_sessions: u64,
-        /// Capacity in blocks, summed over groups. With groups_share_memory: blocks in the pages
-        /// that groups have now.
-        blocks: u64,
-        /// Blocks that are free.
-        free_blocks: u64,
-        /// Blocks in use; a shared block counts once.
-        used_blocks: u64,
-        /// The most blocks in use at once so far.
-        used_blocks_peak: u64,
-        /// Of used_blocks, those that only the prefix index holds and that are not pinned. They are
-        /// evicted when free blocks run out.
+        /// Of the blocks in use, those that only the prefix index holds and that are not pinned.
+        /// They are evicted when free blocks run out.
         evictable_blocks: u64,
         /// Committed tokens of all sessions; shared ones count in each session.
         tokens: u64,
         /// Slots that hold a token, over all groups; a shared block counts once.
         filled_slots: u64,
-        /// Slots of all used blocks, filled or not.
-        used_slots: u64,
         /// Bytes of K and V memory that the cache has mapped or allocated.
         memory_bytes: u64,
         /// Blocks copied by copy-on-write so far.
         copied_blocks: u64,
         /// Batches committed so far.
         commits: u64,
-        /// Batches aborted so far.
-        aborts: u64,
         /// Tokens committed so far.
         committed_tokens: u64,
         /// Sessions suspended so far.
         suspensions: u64,
-        /// Bytes of a page.
-        page_bytes: u64,
         /// Pages in all.
         pages: u64,
         /// Pages of no group now.
@@ -581,11 +587,11 @@ c_struct! {
 
 c_struct! {
     pkv_layer_group {
-        struct_size: u32, layers: u32, layer_indices: *const u32, query_heads: u32, kv_heads: u32,
-        key_dim: u32, value_dim: u32, dtype: pkv_dtype, value_dtype: pkv_dtype, window: u32,
-        sinks: u32, latent: u32, rotation: pkv_rotation,
-        rotation_matrices: *const pkv_rotation_matrices, state_bytes: u64, checkpoint_tokens: u32,
-        max_draft_tokens: u32, block_bytes: u64, blocks: u64,
+        struct_size: u32, layers: u32, layer_indices: *const u32, kind: pkv_layer_kind,
+        query_heads: u32, kv_heads: u32, key_dim: u32, value_dim: u32, dtype: pkv_dtype,
+        value_dtype: pkv_dtype, window: u32, sinks: u32, rotation: pkv_rotation,
+        rotation_matrices: *const pkv_rotation_matrices, layer_bytes: u64, checkpoint_tokens: u32,
+        max_draft_tokens: u32, blocks: u64,
     }
 }
 
@@ -599,9 +605,9 @@ c_struct! {
 c_struct! {
     pkv_cache_config {
         struct_size: u32, group_count: u32, groups: *const pkv_layer_group, storage: pkv_storage,
-        layout: pkv_layout, block_size: u32, groups_share_memory: u32, blocks: u64,
-        memory_bytes: u64, watermark_blocks: u32, huge_pages: pkv_huge_pages, prefault: u32,
-        reserved: u32, memory_directory: *const c_char, threads: u32, isa: pkv_isa,
+        layout: pkv_layout, block_size: u32, groups_share_memory: u32, memory_bytes: u64,
+        watermark_blocks: u32, huge_pages: pkv_huge_pages, prefault: u32, reserved: u32,
+        memory_directory: *const c_char, threads: u32, isa: pkv_isa,
         prefix: *const pkv_prefix_config, store: *const pkv_store_config,
         allocator: *const pkv_allocator, runner: *const pkv_runner, logger: *const pkv_logger,
         block_io: *const pkv_block_io, clock: *const pkv_clock,
@@ -615,10 +621,10 @@ c_struct! {
         struct_size: u32,
         /// The number of groups that these sizes cover.
         group_count: u32,
-        /// K and V of one token in all layers; states have none. With block_bytes: its part of a
-        /// block, rounded up.
+        /// K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
+        /// rounded up.
         bytes_per_token: u64,
-        /// K and V of block_size tokens, or one state of each layer, or block_bytes.
+        /// K and V of block_size tokens, or one state, in all layers.
         bytes_per_block: u64,
         /// Blocks, summed over groups; with groups_share_memory, each group counts as if it had all
         /// memory.
@@ -626,7 +632,7 @@ c_struct! {
         /// Tokens that fit: the lowest number of any group without a window or states. If there is
         /// no such group, the lowest of all groups.
         tokens: u64,
-        /// Bytes of all K and V memory; of block_bytes, the engine's.
+        /// Bytes of all K and V memory; of opaque groups, the engine's.
         memory_bytes: u64,
         /// Bytes of the pools' own tables.
         bookkeeping_bytes: u64,
@@ -884,7 +890,7 @@ c_struct! {
         group_count: u32,
         /// Layers over all groups.
         layers: u32,
-        /// 0: saved with storage NONE, without block_bytes.
+        /// 0: saved with storage NONE, without opaque groups.
         has_kv: u32,
         /// 1: saved with a key, so encrypted and authenticated.
         authenticated: u32,

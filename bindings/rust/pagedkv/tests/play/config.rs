@@ -42,13 +42,17 @@ fn layers_of(group: &Value) -> Vec<usize> {
     }
 }
 
+fn is_opaque(group: &Value) -> bool {
+    group.get("kind").map_or(false, |kind| kind == "PKV_LAYERS_OPAQUE_KV")
+}
+
 fn groups(config: &Value) -> &[Value] {
     config["groups"].as_array().expect("groups")
 }
 
 pub fn shapes(config: &Value) -> Vec<Shape> {
     let mut shapes = Vec::new();
-    for group in groups(config).iter().filter(|group| group.get("block_bytes").is_none()) {
+    for group in groups(config).iter().filter(|group| !is_opaque(group)) {
         let field = |name: &str| number(&group[name]);
         let value_dim = group.get("value_dim").map_or(field("key_dim"), number);
         let (query_heads, kv_heads, key_dim) =
@@ -67,13 +71,13 @@ fn layer_group(fields: &Value) -> LayerGroup {
     let field = |name: &str| fields.get(name).map_or(0, number);
     let [layers, query_heads, kv_heads, key_dim] =
         ["layers", "query_heads", "kv_heads", "key_dim"].map(|name| field(name) as u32);
-    let mut group = match field("block_bytes") {
-        0 => LayerGroup::new(layers, query_heads, kv_heads, key_dim),
-        block_bytes => LayerGroup::elsewhere(layers, block_bytes),
+    let mut group = match is_opaque(fields) {
+        true => LayerGroup::opaque_kv(layers, field("layer_bytes")),
+        false => LayerGroup::new(layers, query_heads, kv_heads, key_dim),
     };
     for (name, value) in fields.as_object().expect("a group") {
         group = match name.as_str() {
-            "layers" | "query_heads" | "kv_heads" | "key_dim" | "block_bytes" => group,
+            "layers" | "query_heads" | "kv_heads" | "key_dim" | "kind" | "layer_bytes" => group,
             "layer_indices" => group.layer_indices(
                 layers_of(fields).into_iter().map(|layer| layer as u32).collect::<Vec<_>>(),
             ),
@@ -101,10 +105,10 @@ fn prefix_config(fields: &Value) -> PrefixConfig {
     )
 }
 
-/// The blocks of groups with `block_bytes`, if there are such groups.
+/// The blocks of opaque groups, if there are such groups.
 pub fn device(config: &Value) -> Option<Device> {
-    groups(config)[0].get("block_bytes")?;
-    Some(Device::new(groups(config).len(), number(&config["blocks"]) as usize))
+    let first = &groups(config)[0];
+    is_opaque(first).then(|| Device::new(groups(config).len(), number(&first["blocks"]) as usize))
 }
 
 /// Without a store, whose directory is the caller's.
@@ -116,7 +120,6 @@ pub fn cache_config(fields: &Value) -> CacheConfig {
             "storage" => config.storage(named(value, Storage)),
             "layout" => config.layout(named(value, Layout)),
             "block_size" => config.block_size(number(value) as u32),
-            "blocks" => config.blocks(number(value)),
             "watermark_blocks" => config.watermark_blocks(number(value) as u32),
             "prefix" => config.prefix(prefix_config(value)),
             _ => panic!("{name} of a config"),

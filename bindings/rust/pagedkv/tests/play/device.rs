@@ -1,4 +1,4 @@
-//! The blocks of groups with `block_bytes`, of which each slot has the history of its token.
+//! The blocks of opaque groups, of which each slot has the history of its token.
 use super::rows::histories;
 use super::{same, Played};
 use pagedkv::{Batch, BlockIo, Session, NO_BLOCK};

@@ -166,7 +166,7 @@ impl Player {
             "step" => self.forward(step),
             "table" => self.table(step),
             "read" => self.read(step),
-            "plan" | "info" | "stats" | "prefix_stats" => self.figures(step),
+            "plan" | "info" | "stats" | "pool_stats" | "prefix_stats" => self.figures(step),
             "victims" => self.victims(step),
             "length" => same("length", self.session(step).length()?, number(&step["length"])),
             "tokens" => {
@@ -283,9 +283,13 @@ impl Player {
             }
             "stats" => {
                 compare_fields!(self.cache.stats()?, fields,
-                    sessions snapshots batches blocks free_blocks used_blocks tokens filled_slots
-                    copied_blocks commits aborts committed_tokens suspended_sessions suspensions
-                    evictable_blocks moving_blocks failed_copies)
+                    sessions snapshots batches tokens filled_slots copied_blocks commits
+                    committed_tokens suspended_sessions suspensions evictable_blocks moving_blocks
+                    failed_copies)
+            }
+            "pool_stats" => {
+                compare_fields!(self.cache.pool_stats()?, fields,
+                    blocks free_blocks used_blocks shared_blocks references)
             }
             _ => {
                 compare_fields!(self.cache.prefix().stats(salt(step))?, fields,
