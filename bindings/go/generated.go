@@ -452,7 +452,7 @@ const (
 type CachePlan struct {
 	// The number of groups that these sizes cover.
 	GroupCount uint32
-	// K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
+	// K and V of one token in all layers; states have none. With OPAQUE_KV: its part of a block,
 	// rounded up.
 	BytesPerToken uint64
 	// K and V of block_size tokens, or one state, in all layers.
@@ -512,8 +512,8 @@ type CacheStats struct {
 	Batches uint32
 	// Sessions suspended now.
 	SuspendedSessions uint64
-	// Of the blocks in use, those that only the prefix index holds and that are not pinned. They
-	// are evicted when free blocks run out.
+	// Blocks in use that only the prefix index holds and that are not pinned. They are evicted when
+	// free blocks run out.
 	EvictableBlocks uint64
 	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
@@ -615,9 +615,9 @@ type PrefixStats struct {
 	ClearedBlocks uint64
 	// Block positions cached now.
 	CachedBlocks uint64
-	// Of these, unused and not pinned.
+	// Cached ones that are unused and not pinned.
 	EvictableBlocks uint64
-	// Of these, pinned.
+	// Cached ones that are pinned.
 	PinnedBlocks uint64
 	// Pins that ended so far because a step needed their blocks.
 	YieldedPins uint64
@@ -660,7 +660,7 @@ type FileInfo struct {
 	Version uint32
 	// Size of the file.
 	Bytes uint64
-	// Of these, K and V.
+	// Bytes of K and V.
 	KVBytes uint64
 	// Sessions and snapshots.
 	Sessions uint64

@@ -337,7 +337,7 @@ typedef struct pkv_cache_plan {
   uint32_t struct_size; /**< Must be sizeof(pkv_cache_plan). */
   uint32_t group_count; /**< The number of groups that these sizes cover. */
   /**
-   * K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
+   * K and V of one token in all layers; states have none. With OPAQUE_KV: its part of a block,
    * rounded up.
    */
   uint64_t bytes_per_token;

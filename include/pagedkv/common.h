@@ -297,8 +297,8 @@ typedef enum pkv_durability PKV_ENUM {
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *
- * With any other size a function returns PKV_INVALID_ARGUMENT, and reads and writes nothing. From
- * version 1.0 on, fields are only added at the end, and a library accepts the struct sizes of all
+ * With any other size a function returns PKV_INVALID_ARGUMENT, and reads and writes nothing. Since
+ * version 1.0, fields are only added at the end, and a library accepts the struct sizes of all
  * headers from 1.0 to its own; fields that older headers lack have their defaults. A library
  * refuses the larger structs of newer headers, since it would ignore their last fields. So run a
  * program with the library of its headers, or with a newer one.

@@ -93,8 +93,8 @@ typedef struct pkv_block_outputs {
  * KV indices leave it out, and pkv_session_read of its tokens returns OUT_OF_RANGE. So does a trim
  * after which the next token would go into it; pkv_session_get_trim_point accounts for that.
  *
- * From the first dropped block on, the session shares no blocks through the prefix index: blocks
- * that only this session used leave it, and later tokens do not enter it. A resume after
+ * Beginning with the first dropped block, the session shares no blocks through the prefix index:
+ * blocks that only this session used leave it, and later tokens do not enter it. A resume after
  * pkv_session_suspend brings back the whole sequence, to be computed again. Forks, snapshots and
  * files lack the dropped blocks; in a file that is loaded with another block size, dropped ranges
  * must begin and end at a multiple of the new size.

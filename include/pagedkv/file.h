@@ -194,7 +194,7 @@ typedef struct pkv_file_info {
   uint32_t struct_size;    /**< Must be sizeof(pkv_file_info). */
   uint32_t version;        /**< Version of the format: 1. */
   uint64_t bytes;          /**< Size of the file. */
-  uint64_t kv_bytes;       /**< Of these, K and V. */
+  uint64_t kv_bytes;       /**< Bytes of K and V. */
   uint64_t sessions;       /**< Sessions and snapshots. */
   uint64_t tokens;         /**< Tokens of all of these; shared ones count in each. */
   uint64_t stored_tokens;  /**< Positions whose K and V are in the file; shared ones count once. */

@@ -783,7 +783,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
 
 /* ---- Stores and files -----------------------------------------------------------------------*/
 
-/** A store, until a cache takes it: see store.h. pkv_redis_open opens one, too. */
+/** A store, until a cache takes it: see store.h. pkv_redis_open also opens one. */
 class Store {
  public:
   /** No store, until one is moved here. */
@@ -978,7 +978,8 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   void set_prefix_quota(std::string_view salt, uint64_t blocks) {
     check(pkv_prefix_set_quota(handle_, bytes(salt), salt.size(), blocks));
   }
-  /** Copies events from number next on, advances next, and returns how many were copied. */
+  /** Copies the events that begin at number next, advances next, and returns how many were copied.
+   */
   size_t read_prefix_events(uint64_t& next, Span<pkv_prefix_event> events,
                             uint64_t* lost = nullptr) {
     size_t count = 0;

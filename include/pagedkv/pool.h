@@ -12,7 +12,7 @@
  * the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free; otherwise
  * it never does. In a pool of 4096 blocks or more, threads that contend allocate from separate
  * ranges of ids, until these have no free ids left. Destroying a pool while calls on it are in
- * progress returns PKV_BUSY; a call that begins at that moment may return PKV_BUSY, too.
+ * progress returns PKV_BUSY; a call that begins at that moment may also return PKV_BUSY.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H

@@ -9,16 +9,16 @@
  * group needs all blocks before it, a group with a window those of the window and the sinks, and a
  * group with states the state at that point, which must be the end of a block.
  *
- * Unused cached blocks count as available: begin, reserve and resume evict as many as they need. In
- * a group with a window, blocks that left the windows of sessions stay cached, too. They are
- * evicted one by one, those in the middle of sequences first.
+ * Unused cached blocks count as available: begin, reserve and resume evict as many as they
+ * need. Blocks that slide out of a window stay cached. They are evicted one by one, those in the
+ * middle of sequences first.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing, and neither
  * hits nor counts nor the time of a look-up show what another salt has cached. Sessions without a
  * salt share with each other.
  *
  * Blocks that are in use are never evicted, and pinned ones only for a step that would fail without
- * them. Of the others, those of lower retention are evicted first, and among equals the policy in
+ * them. Blocks of lower retention are evicted before others, and among equals the policy in
  * the cache's config decides. Hints pin blocks and set their retention (hint.h). A quota limits
  * what one salt may keep cached.
  *
@@ -48,7 +48,7 @@ extern "C" {
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
- * Works without a prefix index, too. A suspended session is resumed instead: pkv_session_resume
+ * It also works without a prefix index. A suspended session is resumed instead: pkv_session_resume
  * takes what is cached of its own tokens.
  *
  * @param      session       The session.
@@ -89,8 +89,8 @@ typedef struct pkv_prefix_stats {
   uint64_t expelled_blocks;
   uint64_t cleared_blocks;   /**< Block positions removed so far by pkv_prefix_clear and DROP. */
   uint64_t cached_blocks;    /**< Block positions cached now. */
-  uint64_t evictable_blocks; /**< Of these, unused and not pinned. */
-  uint64_t pinned_blocks;    /**< Of these, pinned. */
+  uint64_t evictable_blocks; /**< Cached ones that are unused and not pinned. */
+  uint64_t pinned_blocks;    /**< Cached ones that are pinned. */
   uint64_t yielded_pins;     /**< Pins that ended so far because a step needed their blocks. */
 } pkv_prefix_stats;
 

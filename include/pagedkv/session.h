@@ -257,8 +257,8 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
                                                uint32_t* ids, size_t* count);
 
 /**
- * Copies K and V of positions [first, first + n) of one layer into rows; those of a step in
- * progress, too, once the layer is written.
+ * Copies K and V of positions [first, first + n) of one layer into rows; also those of a step
+ * in progress, once the layer is written.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.

@@ -41,8 +41,8 @@ typedef struct pkv_cache_stats {
   uint32_t batches;            /**< Batches in progress: neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
   /**
-   * Of the blocks in use, those that only the prefix index holds and that are not pinned. They are
-   * evicted when free blocks run out.
+   * Blocks in use that only the prefix index holds and that are not pinned. They are evicted when
+   * free blocks run out.
    */
   uint64_t evictable_blocks;
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */

@@ -117,7 +117,7 @@ def check_page(path, text):
     if path.suffix == ".md":
         text = without_code(text)
         yield from check_lengths(path, text)
-    if path.suffix == ".md" or path.is_relative_to("include/guide"):
+    if path.suffix == ".md" or path.is_relative_to("include"):
         yield from check_text(path, text, PATTERNS_IN_PAGES)
 
 

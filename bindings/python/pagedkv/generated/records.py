@@ -49,8 +49,8 @@ class CacheStats:
     suspended_sessions: int
     """Sessions suspended now."""
     evictable_blocks: int
-    """Of the blocks in use, those that only the prefix index holds and that are not pinned. They
-    are evicted when free blocks run out.
+    """Blocks in use that only the prefix index holds and that are not pinned. They are evicted when
+    free blocks run out.
     """
     tokens: int
     """Committed tokens of all sessions; shared ones count in each session."""
@@ -83,7 +83,7 @@ class CachePlan:
     group_count: int
     """The number of groups that these sizes cover."""
     bytes_per_token: int
-    """K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
+    """K and V of one token in all layers; states have none. With OPAQUE_KV: its part of a block,
     rounded up.
     """
     bytes_per_block: int
@@ -173,9 +173,9 @@ class PrefixStats:
     cached_blocks: int
     """Block positions cached now."""
     evictable_blocks: int
-    """Of these, unused and not pinned."""
+    """Cached ones that are unused and not pinned."""
     pinned_blocks: int
-    """Of these, pinned."""
+    """Cached ones that are pinned."""
     yielded_pins: int
     """Pins that ended so far because a step needed their blocks."""
 
@@ -223,7 +223,7 @@ class FileInfo:
     bytes: int
     """Size of the file."""
     kv_bytes: int
-    """Of these, K and V."""
+    """Bytes of K and V."""
     sessions: int
     """Sessions and snapshots."""
     tokens: int

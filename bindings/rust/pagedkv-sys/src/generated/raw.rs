@@ -557,8 +557,8 @@ c_struct! {
         batches: u32,
         /// Sessions suspended now.
         suspended_sessions: u64,
-        /// Of the blocks in use, those that only the prefix index holds and that are not pinned.
-        /// They are evicted when free blocks run out.
+        /// Blocks in use that only the prefix index holds and that are not pinned. They are evicted
+        /// when free blocks run out.
         evictable_blocks: u64,
         /// Committed tokens of all sessions; shared ones count in each session.
         tokens: u64,
@@ -621,8 +621,8 @@ c_struct! {
         struct_size: u32,
         /// The number of groups that these sizes cover.
         group_count: u32,
-        /// K and V of one token in all layers; states have none. Of OPAQUE_KV: its part of a block,
-        /// rounded up.
+        /// K and V of one token in all layers; states have none. With OPAQUE_KV: its part of a
+        /// block, rounded up.
         bytes_per_token: u64,
         /// K and V of block_size tokens, or one state, in all layers.
         bytes_per_block: u64,
@@ -787,9 +787,9 @@ c_struct! {
         cleared_blocks: u64,
         /// Block positions cached now.
         cached_blocks: u64,
-        /// Of these, unused and not pinned.
+        /// Cached ones that are unused and not pinned.
         evictable_blocks: u64,
-        /// Of these, pinned.
+        /// Cached ones that are pinned.
         pinned_blocks: u64,
         /// Pins that ended so far because a step needed their blocks.
         yielded_pins: u64,
@@ -874,7 +874,7 @@ c_struct! {
         version: u32,
         /// Size of the file.
         bytes: u64,
-        /// Of these, K and V.
+        /// Bytes of K and V.
         kv_bytes: u64,
         /// Sessions and snapshots.
         sessions: u64,
