@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "../tests/redis/servers.h"
-#include "tier.h"
+#include "stored.h"
 
 namespace {
 
@@ -100,11 +100,11 @@ void move(benchmark::State& state, size_t value_bytes, bool writes) {
   pkv_store_close(&store);
 }
 
-void register_redis_tier() {
+void register_redis_stored() {
   const auto server = std::make_shared<redis_test::Server>();
   const auto loopback = [](std::vector<char>& bytes, size_t) { return Loopback().seconds(bytes); };
-  pkv::bench::register_tier("redis", [server] { return open_redis(server->address()); },
-                            {loopback, loopback});
+  pkv::bench::register_stored("redis", [server] { return open_redis(server->address()); },
+                              {loopback, loopback});
 }
 
 }  // namespace
@@ -119,6 +119,6 @@ int main(int argc, char** argv) {
       for (const size_t kib : {64, 2048})
         pkv::bench::add((writes ? "redis/put/" : "redis/get/") + std::to_string(kib) + "KiB", move,
                         kib << 10, writes);
-    register_redis_tier();
+    register_redis_stored();
   });
 }

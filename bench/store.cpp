@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "fixture.h"
-#include "tier.h"
+#include "stored.h"
 
 namespace pkv::bench {
 
@@ -128,14 +128,14 @@ void register_directory() {
     return store;
   };
   const std::string plain = folder->file("plain");
-  register_tier("directory", open,
-                {[=](auto& bytes, size_t piece) {
-                   return seconds_of([&] { write_plain(plain, bytes, piece); });
-                 },
-                 [=](auto& bytes, size_t piece) {
-                   write_plain(plain, bytes, piece);
-                   return seconds_of([&] { read_plain(plain, bytes, piece); });
-                 }});
+  register_stored("directory", open,
+                  {[=](auto& bytes, size_t piece) {
+                     return seconds_of([&] { write_plain(plain, bytes, piece); });
+                   },
+                   [=](auto& bytes, size_t piece) {
+                     write_plain(plain, bytes, piece);
+                     return seconds_of([&] { read_plain(plain, bytes, piece); });
+                   }});
 }
 
 }  // namespace

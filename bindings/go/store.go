@@ -94,9 +94,9 @@ func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 }
 
 // closeUnused closes a store that no cache took over.
-func closeUnused(tier *raw.StoreConfig) {
-	if tier != nil {
-		raw.StoreClose(tier.Store)
+func closeUnused(config *raw.StoreConfig) {
+	if config != nil {
+		raw.StoreClose(config.Store)
 	}
 }
 

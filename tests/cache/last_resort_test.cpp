@@ -23,7 +23,7 @@ class Twin : WorldSessions {
       settle();
     }
     for (uint64_t n = random_.below(6); n > 0; n--) pin();
-    if (kind_.tier) store_.hold();
+    if (kind_.stored) store_.hold();
     for (uint64_t n = random_.below(4); n > 0 && talks_.size() > 1; n--) close();
     CHECK(pkv_cache_validate(cache()));
     draw_call();
@@ -100,7 +100,7 @@ class Twin : WorldSessions {
                                    prefix.yielded_pins,
                                    prefix.evicted_blocks,
                                    prefix.cleared_blocks};
-    if (kind_.tier) {
+    if (kind_.stored) {
       auto store = made<pkv_store_stats>();
       CHECK(pkv_store_get_stats(cache(), &store));
       state.push_back(store.queued_blocks);

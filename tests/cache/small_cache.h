@@ -33,7 +33,7 @@ struct SmallCache {
   pkv_storage storage = PKV_STORAGE_PAGED;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t watermark = 0;
-  bool tier = false;  // for plays that can put a store behind it
+  bool stored = false;  // for plays that can put a store behind it
   uint64_t max_pinned = 6, max_blocks_per_salt = 0;
   pkv_eviction eviction = PKV_EVICTION_LEARNED;
 

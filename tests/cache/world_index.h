@@ -69,7 +69,7 @@ class WorldIndex : protected WorldSessions {
   // Gets an earlier text from the store, and opens a session that may begin with it; sometimes in a
   // new cache, as after a crash.
   void fetch() {
-    if (!kind_.tier || past_.empty()) return;
+    if (!kind_.stored || past_.empty()) return;
     if (random_.chance(30)) lose_all();
     if (kind_.elsewhere() && random_.chance(10)) here_->engine.fail_after(random_.below(6));
     const Ids& text = past_[random_.below(past_.size())];
@@ -98,12 +98,12 @@ class WorldIndex : protected WorldSessions {
   }
 
   void spoil() {
-    if (kind_.tier) store_.spoil(random_);
+    if (kind_.stored) store_.spoil(random_);
   }
 
   // The same after items have changed, which are misses then.
   void spoil_and_fetch() {
-    if (!kind_.tier) return;
+    if (!kind_.stored) return;
     for (uint64_t n = random_.below(30); n > 0; n--) spoil();
     clear();
     fetch();
@@ -111,7 +111,7 @@ class WorldIndex : protected WorldSessions {
 
   // Counts what the store was asked for before the cache goes.
   void count_store() {
-    if (!kind_.tier) return;
+    if (!kind_.stored) return;
     auto stats = made<pkv_store_stats>();
     CHECK(pkv_store_get_stats(cache(), &stats));
     fetched_ += stats.read_items;

@@ -29,8 +29,8 @@ inline SmallGroup there(SmallGroup group) {
   group.elsewhere = true;
   return group;
 }
-inline SmallCache with_tier(SmallCache kind) {
-  kind.tier = true;
+inline SmallCache with_store(SmallCache kind) {
+  kind.stored = true;
   return kind;
 }
 inline SmallCache lru(SmallCache kind) {
@@ -81,35 +81,47 @@ inline const std::vector<SmallCache>& kinds() {
       {"elsewhere_shared", {full_there, checkpoints_there}, 32, true, true, none},
       {"elsewhere_without_index", {sinks_there, states_there}, 40, false, false, none},
       {"mixed", {full, window_there, checkpoints_there}, 40},
-      with_tier({"tier", {full, window, checkpoints}, 40}),
-      with_tier(
-          {"elsewhere_tier", {full_there, sinks_there, checkpoints_there}, 44, true, false, none}),
-      with_tier({"mixed_tier", {states, full_there}, 40}),
+      with_store({"stored", {full, window, checkpoints}, 40}),
+      with_store({"elsewhere_stored",
+                  {full_there, sinks_there, checkpoints_there},
+                  44,
+                  true,
+                  false,
+                  none}),
+      with_store({"mixed_stored", {states, full_there}, 40}),
       {"crowded", {full, full}, 22},
       with_quota(9, lru({"crowded_plain", {full, full}, 24, true, false, paged, plain})),
       lru({"crowded_window", {full, window}, 28}),
       with_quota(6, {"crowded_ids", {full, full}, 24, true, false, none}),
       lru({"crowded_ids_window", {full, {.window = 40}}, 27, true, false, none}),
-      with_tier({"crowded_tier", {full, full}, 22}),
-      with_quota(12, with_tier(lru(
-                         {"crowded_tier_window", {full, window}, 27, true, false, paged, plain}))),
+      with_store({"crowded_stored", {full, full}, 22}),
+      with_quota(
+          12, with_store(
+                  lru({"crowded_stored_window", {full, window}, 27, true, false, paged, plain}))),
       {"crowded_pages", {of_layer_0, wide}, 22, true, true},
       lru({"crowded_pages_window", {of_layer_0, wide_window}, 26, true, true}),
-      with_quota(12,
-                 with_tier(lru({"crowded_pages_tier", {of_layer_0, wide_window}, 26, true, true}))),
+      with_quota(
+          12, with_store(lru({"crowded_pages_stored", {of_layer_0, wide_window}, 26, true, true}))),
       {"crowded_elsewhere", {full_there, full_there}, 22, true, false, none},
       lru({"crowded_elsewhere_window", {full_there, window_there}, 30}),
       lru({"crowded_mixed", {full, full_there}, 24, true, false, paged, plain}),
-      with_tier({"crowded_elsewhere_tier", {full_there, full_there}, 22, true, false, none}),
+      with_store({"crowded_elsewhere_stored", {full_there, full_there}, 22, true, false, none}),
       with_quota(
           12,
-          with_tier(lru(
-              {"crowded_there_tier_window", {full_there, window_there}, 27, true, false, none}))),
-      with_tier(lru({"crowded_mixed_tier", {full, window_there}, 27, true, false, paged, plain})),
+          with_store(lru(
+              {"crowded_there_stored_window", {full_there, window_there}, 27, true, false, none}))),
+      with_store(
+          lru({"crowded_mixed_stored", {full, window_there}, 27, true, false, paged, plain})),
       {"crowded_watermark", {full, wide_window}, 24, true, false, paged, packed, 2},
       {"crowded_pages_watermark", {full, wide_window}, 24, true, true, paged, packed, 1},
-      with_tier(
-          {"crowded_pages_tier_watermark", {full, wide_window}, 24, true, true, paged, packed, 2}),
+      with_store({"crowded_pages_stored_watermark",
+                  {full, wide_window},
+                  24,
+                  true,
+                  true,
+                  paged,
+                  packed,
+                  2}),
   };
   return all;
 }
@@ -148,7 +160,7 @@ struct Shared {
   std::unique_ptr<Place> make_place() {
     const pkv_store table = store.table();
     auto behind = made<pkv_store_config>({.store = &table});
-    return std::make_unique<Place>(kind, kind.tier ? &behind : nullptr);
+    return std::make_unique<Place>(kind, kind.stored ? &behind : nullptr);
   }
 
   const SmallCache kind;

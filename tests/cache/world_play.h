@@ -172,7 +172,7 @@ class WorldPlay : WorldIndex {
   // A call fails if the device failed in it, and not in a thread of the store.
   void check_device(const Place& place, pkv_status status) const {
     EXPECT_TRUE(place.engine.failed() == (status == PKV_IO) ||
-                (kind_.tier && place.engine.failed()))
+                (kind_.stored && place.engine.failed()))
         << pkv_status_name(status);
   }
 

@@ -463,7 +463,7 @@ class WorldSessions {
 
   void set_clock() { here_->clock.set(now_ms_); }
   void settle() {
-    if (kind_.tier) cache_test::settle(cache());
+    if (kind_.stored) cache_test::settle(cache());
   }
 
   // ---- Comparison -----------------------------------------------------------------------------

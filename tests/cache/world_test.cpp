@@ -29,11 +29,11 @@ TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
   }
   EXPECT_EQ(GetParam().prefix, matched > 0);
   EXPECT_GT(trimmed, 0u);
-  EXPECT_EQ(GetParam().tier, fetched > 0);
+  EXPECT_EQ(GetParam().stored, fetched > 0);
   if (!is_crowded(GetParam())) return;
   EXPECT_GT(matched, 30 * seeds);
   EXPECT_GT(refused, seeds / 10) << "too many blocks to show anything";
-  EXPECT_EQ(GetParam().tier, corrupt > seeds / 10);
+  EXPECT_EQ(GetParam().stored, corrupt > seeds / 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, World, testing::ValuesIn(kinds()),

@@ -54,11 +54,11 @@ struct House {
     ModelConfig config = small_model(256);
     config.memory_directory = place.directory;
     auto prefix = made<pkv_prefix_config>();
-    auto tier = made<pkv_store_config>();
+    auto store_config = made<pkv_store_config>();
     table = store.table();
-    tier.store = &table;
+    store_config.store = &table;
     config.prefix = &prefix;
-    config.store = &tier;
+    config.store = &store_config;
     config.threads = threads;
     OK(pkv_cache_create(&config, &cache));
     OK(pkv_session_open(cache, nullptr, &session));

@@ -256,7 +256,7 @@ TEST(Refused, TheTierGivesWayWithoutMemory) {
                 memory::exempt = true;
                 answers++;
                 if (!refusal.struck()) {
-                  expect(PKV_OK, status, "a reserve that the tier gives way to");
+                  expect(PKV_OK, status, "a reserve that the store gives way to");
                   break;
                 }
                 HOSTILE_CHECK(status == PKV_OUT_OF_MEMORY || status == PKV_OK, "%s",

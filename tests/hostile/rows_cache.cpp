@@ -295,31 +295,31 @@ std::vector<Case> store_cases() {
           .drop = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; },
           .close = [](void*) {},
       }));
-      auto& tier = *world.keep(made<pkv_store_config>({.store = &store}));
+      auto& behind = *world.keep(made<pkv_store_config>({.store = &store}));
       config.prefix = world.keep(made<pkv_prefix_config>());
-      config.store = &tier;
-      change(config, tier, store);
+      config.store = &behind;
+      change(config, behind, store);
     };
     cases.push_back(in_struct<pkv_cache_config>(0)(name, complete, std::move(wanted)));
   };
-#define STORE(...)                                                                        \
-  "store: " #__VA_ARGS__, [=]([[maybe_unused]] auto& config, [[maybe_unused]] auto& tier, \
+#define STORE(...)                                                                          \
+  "store: " #__VA_ARGS__, [=]([[maybe_unused]] auto& config, [[maybe_unused]] auto& behind, \
                               [[maybe_unused]] auto& store) { __VA_ARGS__; }
   add(STORE(config.prefix = nullptr), unsupported);
   add(STORE(config.storage = PKV_STORAGE_NONE), unsupported);
-  add(STORE(tier.store = nullptr), invalid);
+  add(STORE(behind.store = nullptr), invalid);
   add(STORE(store.put = nullptr), invalid);
   add(STORE(store.get = nullptr), invalid);
   add(STORE(store.probe = nullptr), invalid);
   add(STORE(store.drop = nullptr), invalid);
   add(STORE(store.close = nullptr), invalid);
-  add(STORE(tier.fingerprint_size = 1), invalid);
-  add(STORE(tier.fingerprint = "", tier.fingerprint_size = 65), invalid);
-  add(STORE(tier.secret_key = "short", tier.secret_key_size = 5), invalid);
-  add(STORE(tier.buffer_bytes = UINT64_MAX), invalid);
+  add(STORE(behind.fingerprint_size = 1), invalid);
+  add(STORE(behind.fingerprint = "", behind.fingerprint_size = 65), invalid);
+  add(STORE(behind.secret_key = "short", behind.secret_key_size = 5), invalid);
+  add(STORE(behind.buffer_bytes = UINT64_MAX), invalid);
   for (const uint32_t size : {0, 8, 48, 60, 64, 4096}) {
     if (size != sizeof(pkv_store)) add(STORE(store.struct_size = size), invalid);
-    if (size != sizeof(pkv_store_config)) add(STORE(tier.struct_size = size), invalid);
+    if (size != sizeof(pkv_store_config)) add(STORE(behind.struct_size = size), invalid);
   }
 #undef STORE
   return cases;

@@ -13,7 +13,7 @@
 #include "../support/lines.h"
 #include "servers.h"
 
-namespace cache_test::tier_test {
+namespace cache_test::stored_test {
 namespace {
 
 constexpr uint32_t long_time = std::chrono::milliseconds(redis_test::hang_limit).count();
@@ -37,8 +37,8 @@ class RedisTier : public Prefix {
                                           .connect_later = timeout_ms < long_time});
     pkv_store table;
     ASSERT_EQ(PKV_OK, pkv_redis_open(&config, &table)) << pkv_redis_last_error();
-    auto tier = made<pkv_store_config>({.wait_ms = wait_ms, .store = &table});
-    store_ = &tier;
+    auto store_config = made<pkv_store_config>({.wait_ms = wait_ms, .store = &table});
+    store_ = &store_config;
     make(blocks);
     store_ = nullptr;
   }
@@ -100,8 +100,8 @@ TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
   for (const uint64_t items : {0, 6}) {  // the second time as after a restart
     pkv_store table;
     ASSERT_EQ(PKV_OK, pkv_redis_open(&redis, &table)) << pkv_redis_last_error();
-    const auto tier = made<pkv_store_config>({.wait_ms = long_time, .store = &table});
-    Elsewhere at({.store = &tier});
+    const auto store_config = made<pkv_store_config>({.wait_ms = long_time, .store = &table});
+    Elsewhere at({.store = &store_config});
     Session session = at.compute(whole);
     EXPECT_EQ(items, stats(at.cache).read_items) << "four blocks, and two of the window";
     at.check(session, whole);
@@ -200,4 +200,4 @@ TEST_F(RedisTier, WhateverHappensToAServerCostsHitsOnly) {
 }
 
 }  // namespace
-}  // namespace cache_test::tier_test
+}  // namespace cache_test::stored_test

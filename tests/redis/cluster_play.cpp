@@ -56,12 +56,12 @@ Cache make_cache(const std::string& addresses) {
   auto redis = made<pkv_redis_config>({.servers = addresses.c_str(), .connect_later = 1});
   pkv_store table;
   CHECK(pkv_redis_open(&redis, &table));
-  auto tier = made<pkv_store_config>({.store = &table});
+  auto store_config = made<pkv_store_config>({.store = &table});
   auto prefix = made<pkv_prefix_config>();
   // Room for a fifth of all blocks.
   ModelConfig config = config_of(model, 200);
   config.prefix = &prefix;
-  config.store = &tier;
+  config.store = &store_config;
   config.threads = 1;
   return create(config);
 }

@@ -177,15 +177,15 @@ TEST_F(Secrets, NoKeyOfAFileStays) {
 TEST_F(Secrets, NoKeyOfAStoreStays) {
   MemoryStore memory;
   const pkv_store table = memory.table();
-  auto tier = made<pkv_store_config>({.store = &table});
+  auto store_config = made<pkv_store_config>({.store = &table});
   auto prefix = made<pkv_prefix_config>();
   ModelConfig config = config_of({}, 32);
   config.prefix = &prefix;
-  config.store = &tier;
+  config.store = &store_config;
   pkv_cache made = nullptr;
   pkv_status status = PKV_OK;
   with_key([&](const unsigned char* key) {
-    tier.secret_key = key, tier.secret_key_size = Hidden::size;
+    store_config.secret_key = key, store_config.secret_key_size = Hidden::size;
     status = pkv_cache_create(&config, &made);
   });
   if (status == PKV_UNSUPPORTED) GTEST_SKIP() << "this build is without libsodium or libcrypto";

@@ -1,5 +1,5 @@
 // main() of a program that has the tests of several files. Arguments name those whose tests run:
-// `test-cache tier prefix_keep` runs those of tier_test.cpp and prefix_keep_test.cpp. Without
+// `test-cache stored prefix_keep` runs those of stored_test.cpp and prefix_keep_test.cpp. Without
 // arguments all tests run.
 #include <gtest/gtest.h>
 

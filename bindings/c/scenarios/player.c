@@ -55,9 +55,9 @@ static void open_store(const pkv_dl* lib, scenario_config* config, const char* f
   const pkv_directory_config directory = {.struct_size = sizeof directory, .path = path};
   if (lib->store_open_directory(&directory, &config->store) != PKV_OK)
     die(EXIT_BAD_INPUT, "the store: %s", lib->last_error());
-  config->tier.struct_size = sizeof config->tier;
-  config->tier.store = &config->store;
-  config->cache.store = &config->tier;
+  config->store_config.struct_size = sizeof config->store_config;
+  config->store_config.store = &config->store;
+  config->cache.store = &config->store_config;
 }
 
 static void read_config(scenario_config* config, const cJSON* json) {

@@ -21,7 +21,7 @@ typedef struct scenario_config {
   uint32_t layer_indices[MAX_GROUPS][MAX_LAYERS];
   pkv_prefix_config prefix;
   pkv_store store;
-  pkv_store_config tier;
+  pkv_store_config store_config;
   pkv_block_io block_io;
   pkv_clock clock;
   layer_shape shapes[MAX_LAYERS];

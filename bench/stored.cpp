@@ -1,4 +1,4 @@
-#include "tier.h"
+#include "stored.h"
 
 #include <algorithm>
 #include <cstring>
@@ -100,14 +100,15 @@ class Served {
     const auto prefix = made<pkv_prefix_config>();
     config.prefix = &prefix;
     pkv_store store{};
-    auto tier = made<pkv_store_config>();
-    tier.store = &store;
-    tier.wait_ms = patient_ms;
-    if (shape.keyed) tier.secret_key = "a key of 24 secret bytes", tier.secret_key_size = 24;
-    tier.max_queued_blocks = ours.blocks;
+    auto store_config = made<pkv_store_config>();
+    store_config.store = &store;
+    store_config.wait_ms = patient_ms;
+    if (shape.keyed)
+      store_config.secret_key = "a key of 24 secret bytes", store_config.secret_key_size = 24;
+    store_config.max_queued_blocks = ours.blocks;
     if (open) {
       store = open();
-      config.store = &tier;
+      config.store = &store_config;
     }
     check(pkv_cache_create(&config, &cache_));
   }
@@ -400,22 +401,22 @@ Folder::~Folder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-void register_tier(const std::string& name, const OpenStore& open, const Plain& plain) {
+void register_stored(const std::string& name, const OpenStore& open, const Plain& plain) {
   const int64_t times = short_run() ? 1 : 3;
-  add("tier/first_token/" + name, first_token_from_store, open)->Iterations(times);
+  add("stored/first_token/" + name, first_token_from_store, open)->Iterations(times);
   for (const bool keyed : {false, true}) {
     const std::string key = keyed ? "key/" : "";
-    add("tier/spill/" + key + name, spill, open, plain, keyed, Owner::library);
-    add("tier/fetch/" + key + name, fetch, open, plain, keyed, Owner::library);
+    add("stored/spill/" + key + name, spill, open, plain, keyed, Owner::library);
+    add("stored/fetch/" + key + name, fetch, open, plain, keyed, Owner::library);
   }
-  add("tier/spill/elsewhere/" + name, spill, open, plain, false, Owner::engine);
-  add("tier/fetch/elsewhere/" + name, fetch, open, plain, false, Owner::engine);
-  add("tier/decode/" + name, decode, open, Owner::library);
-  add("tier/decode/elsewhere/" + name, decode, open, Owner::both);
+  add("stored/spill/elsewhere/" + name, spill, open, plain, false, Owner::engine);
+  add("stored/fetch/elsewhere/" + name, fetch, open, plain, false, Owner::engine);
+  add("stored/decode/" + name, decode, open, Owner::library);
+  add("stored/decode/elsewhere/" + name, decode, open, Owner::both);
 }
 
 void register_first_token_from_file() {
-  add("tier/first_token/file", first_token_from_file)->Iterations(short_run() ? 1 : 3);
+  add("stored/first_token/file", first_token_from_file)->Iterations(short_run() ? 1 : 3);
 }
 
 }  // namespace pkv::bench

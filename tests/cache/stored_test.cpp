@@ -11,7 +11,7 @@
 #include "../support/memory_store.h"
 #include "prefix_fixture.h"
 
-namespace cache_test::tier_test {
+namespace cache_test::stored_test {
 namespace {
 
 constexpr uint32_t long_time = 60000;  // milliseconds
@@ -793,4 +793,4 @@ TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
 }
 
 }  // namespace
-}  // namespace cache_test::tier_test
+}  // namespace cache_test::stored_test

@@ -30,9 +30,10 @@ class Folder {
   std::string path_;
 };
 
-// Registers tier/first_token, tier/spill, tier/fetch and tier/decode for the store of this name.
-void register_tier(const std::string& name, const OpenStore& open, const Plain& plain);
-// Registers tier/first_token for a saved session.
+// Registers store_config/first_token, store_config/spill, store_config/fetch and
+// store_config/decode for the store of this name.
+void register_stored(const std::string& name, const OpenStore& open, const Plain& plain);
+// Registers store_config/first_token for a saved session.
 void register_first_token_from_file();
 
 }  // namespace pkv::bench
