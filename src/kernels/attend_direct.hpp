@@ -19,8 +19,10 @@ class AttendDirect {
         heads_(task.head_end - task.head_begin),
         tiles_(task.kv, ops, scratch),
         lead_in_order_(ops.lead_in_order),
-        k_in_rows_(row_ops_of(ops, task.kv.layout, task.kv.k.dtype)),
-        v_in_rows_(tiles_.latent() ? k_in_rows_ : row_ops_of(ops, task.kv.layout, task.kv.v.dtype)),
+        k_in_rows_(row_ops_of(ops, task.kv.layout, task.kv.k.dtype, task.kv.k.dim)),
+        v_in_rows_(tiles_.latent()
+                       ? k_in_rows_
+                       : row_ops_of(ops, task.kv.layout, task.kv.v.dtype, task.kv.v.dim)),
         k_scores_(k_in_rows_ != nullptr ? *k_in_rows_ : tiles_.k()),
         v_accumulate_(v_in_rows_ != nullptr ? *v_in_rows_
                       : tiles_.latent()     ? ops_of(ops, PKV_F32)

@@ -67,7 +67,10 @@ static inline const DtypeOps& ops_of(const SetOps& set, pkv_dtype dtype) {
   return *set.dtypes[dtype - PKV_F32];
 }
 
-static inline const DtypeOps* row_ops_of(const SetOps& set, pkv_layout layout, pkv_dtype dtype) {
+static inline const DtypeOps* row_ops_of(const SetOps& set, pkv_layout layout, pkv_dtype dtype,
+                                         uint32_t dim) {
+  // The widest vectors have 32 elements of int8.
+  if (dtype == PKV_INT8 && dim % 32 != 0) return nullptr;
   const unsigned i = static_cast<unsigned>(dtype - PKV_F32);
   if (layout != PKV_LAYOUT_PLAIN || set.row_tiles == nullptr || i >= row_dtypes) return nullptr;
   return set.row_tiles[i].query_bytes != nullptr ? set.row_tiles + i : nullptr;
