@@ -269,6 +269,28 @@ TEST_F(HintTest, ASessionDropsWhenItIsClosed) {
   extend(trimmed, answer);
   trimmed.close();
   EXPECT_EQ(96u, probe(answer)) << "the thinking part was trimmed, and the answer stays";
+
+  Session rest = open(cache_);
+  extend(rest, whole);
+  hint(rest, PKV_HINT_DROP, {.first = 64});
+  CHECK(pkv_session_trim(rest, 70));
+  const Text longer = Text(whole.begin(), whole.begin() + 70) + text(3, 26);
+  extend(rest, longer);
+  rest.close();
+  EXPECT_EQ(64u, probe(longer)) << "some of the thinking part was left";
+}
+
+TEST_F(HintTest, ARejectedHintChangesNothing) {
+  make(8);
+  Session session = open(cache_);
+  extend(session, text(1, 32));
+  hint(session, PKV_HINT_RETAIN, {.retention = PKV_RETENTION_HIGH});
+  EXPECT_EQ(PKV_HINT_NO_STORE, hint(session, PKV_HINT_DEMOTE).reason);
+  session.close();
+  serve(text(2, 32));
+  press(6);
+  EXPECT_EQ(32u, probe(text(1, 32)));
+  EXPECT_EQ(0u, probe(text(2, 32)));
 }
 
 TEST_F(HintTest, WithoutAnIndexOrAStore) {

@@ -52,7 +52,7 @@ class Hold {
   // when it ends. demote() lowers the retention of those from block `demote_from` on.
   void lend(uint32_t demote_from = Use::no_block) noexcept;
   void demote() noexcept;
-  // Forgets drop_later() if it is about blocks from `blocks` on, which were trimmed.
+  // Forgets drop_later() if nothing is left of what it is about: the session has `blocks` blocks.
   void trimmed(uint32_t blocks) noexcept {
     if (use_.drop_from >= blocks) use_.drop_from = Use::no_block;
   }

@@ -213,9 +213,12 @@ pkv_hint_result apply_hint(Session& session, const Hint& hint) {
     case PKV_HINT_DROP:
       if (!session.suspended()) return LaterHint(session, hint).drop();
       break;
-    case PKV_HINT_DEMOTE:
-      LaterHint(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0}).retain();
-      break;
+    case PKV_HINT_DEMOTE: {
+      const pkv_hint_result result = apply_to_tokens(session, hint);
+      if (result.outcome == PKV_HINT_DEFERRED)
+        LaterHint(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0}).retain();
+      return result;
+    }
     case PKV_HINT_PIN:
     case PKV_HINT_UNPIN:
     case PKV_HINT_PREFETCH:

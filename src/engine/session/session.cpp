@@ -422,7 +422,7 @@ void Session::trim(uint64_t new_length) {
   content_.tokens().resize(new_length);
   for (const auto& table : content_.tables()) table->trim(new_length);
   retreat(new_length);
-  content_.hold().trimmed(static_cast<uint32_t>(new_length / cache().config().block_size));
+  content_.hold().trimmed(static_cast<uint32_t>(ceil_div(new_length, cache().config().block_size)));
 }
 
 void Session::drop_blocks(uint32_t group, std::span<const uint32_t> entries) {
