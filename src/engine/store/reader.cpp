@@ -128,8 +128,10 @@ void Reader::read(const Prefetch& request) {
   const uint64_t from = index.cached(request.salt, text);
   if (from == blocks) return;
   const LookupResult lookup = look_up(request.salt, text, from);
-  if (lookup.to == from || match_in_memory(request, text) != from) return;
-  for (uint64_t first = from; first < lookup.to && !is_cancelled(request);) {
+  if (lookup.to == from) return;
+  // Other sessions may have cached more meanwhile. What is gone was not looked for.
+  uint64_t first = match_in_memory(request, text);
+  while (first >= from && first < lookup.to && !is_cancelled(request)) {
     const uint64_t asked = std::min<uint64_t>(format_.batch_positions(), lookup.to - first);
     uint64_t count = asked;
     const Items items = read_items(lookup, text, first, count);
