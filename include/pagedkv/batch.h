@@ -12,7 +12,7 @@
  *   for (layer = 0; layer < layers; layer++) {
  *     ... q, k, v = projections of the rows at this layer ...
  *     pkv_batch_write(batch, layer, &k, &v);
- *     pkv_batch_attend(batch, layer, NULL, &q, &out);
+ *     pkv_batch_attend(batch, layer, NULL, &q, &out, NULL);
  *     ... rest of the layer ...
  *   }
  *   pkv_batch_commit(batch, rows, tokens);
@@ -102,7 +102,8 @@ PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t count,
                                             const uint32_t* first_rows);
 
 /**
- * Stores K and V of one layer. A layer may be written again before the commit.
+ * Stores K and V of one layer. A layer may be written again before the commit. After a call that
+ * failed in the runner it must be.
  *
  * @param     batch  The batch.
  * @param     layer  The layer of the model.

@@ -8,7 +8,7 @@
  *   kv.k = aligned_alloc(64, bytes);
  *   pkv_kv_view_plan(&kv, &bytes);   sets the addresses
  *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
- *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out);
+ *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out, NULL);
  *
  * Threads: every function may be called from any thread. The caller must not write a slot while
  * another call reads or writes it. With PACKED, this holds for all 16 slots of its tile.

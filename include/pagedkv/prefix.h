@@ -48,8 +48,8 @@ extern "C" {
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
- * It also works without a prefix index. A suspended session is resumed instead: pkv_session_resume
- * takes what is cached of its own tokens.
+ * It also works without a prefix index. For a suspended session, call pkv_session_resume instead:
+ * it takes what is cached of its own tokens.
  *
  * @param      session       The session.
  * @param      n             The number of tokens to look for. Leave out the last token of a prompt

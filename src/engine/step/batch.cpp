@@ -183,6 +183,7 @@ void Batch::write(uint32_t layer, const pkv_tensor* k, const pkv_tensor* v) {
     tasks_.push_back({one.kv, one.start(), one.queries,
                       rows::rows_at(keys.view, keys.begin(batch_rows_, one)),
                       rows::rows_at(values.view, values.begin(batch_rows_, one))});
+  written_[layer] = false;  // a write that fails may have changed some rows
   rows::copy_rows(cache_.workers(), cache_.kernels().store, tasks_,
                   group.layout.token_bytes() / group.shape.layers);
   written_[layer] = true;
