@@ -11,7 +11,7 @@
 #define PKV_API
 #endif
 
-/* Enums are ints, so that C++ code may hold enumerators that a newer library adds. */
+/* In C++ enums are ints, so that an enumerator of a newer library is a value that they may have. */
 #if defined(__cplusplus)
 #define PKV_ENUM : int
 #else

@@ -3,8 +3,8 @@
  *
  * What is in this header may change or go in any minor version. It never misreads a program that
  * was compiled with another version of it: a struct whose fields change gets another size, so that
- * its struct_size is refused (INVALID_ARGUMENT), and a function that goes stays in the library and
- * returns UNSUPPORTED. All other headers keep their promises (guide/stability.md), also in a
+ * its struct_size is refused (INVALID_ARGUMENT), and a removed function stays exported and returns
+ * UNSUPPORTED. All other headers keep their promises (guide/stability.md), also in a
  * program that includes this one: no layout depends on it.
  *
  * Threads: as the functions and structs of session.h, attention.h, cache.h and kv.h that they

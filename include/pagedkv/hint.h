@@ -12,8 +12,8 @@
  * fail anyway. A hint does not touch what other salts have cached; a quota (pkv_prefix_set_quota)
  * limits what a salt can keep by hints.
  *
- * Durations are in milliseconds, by the `clock` of the cache's config. What a hint asked for ends
- * by itself after its duration.
+ * Durations are in milliseconds, by the `clock` of the cache's config. What RETAIN and PIN ask for
+ * ends by itself after its duration.
  *
  * Threads: every function may be called from any thread, also while the session is in a batch. A
  * hint locks the prefix index as a match does.

@@ -71,7 +71,7 @@ typedef struct pkv_kv_view {
 
 /**
  * Returns where one layer of a paged cache is in memory, for engines with their own kernels. Do not
- * write to it, also not with pkv_kv_write. The addresses stay valid as long as the cache.
+ * write to it, not even with pkv_kv_write. The addresses stay valid as long as the cache.
  * pkv_session_get_block_table returns the blocks of each session.
  *
  * @param      cache  The cache.

@@ -1,7 +1,7 @@
 /* pagedkv: the KV cache and the attention of an inference engine, as one C library.
  *
- * The interface is a ladder. Each rung is enough for some programs, and needs no word of the rungs
- * after it. The rules for all functions follow.
+ * The interface is a ladder. Each rung is enough for some programs, and can be used without reading
+ * further. The rules for all functions follow.
  *
  * 1. FIRST STEP
  *
@@ -128,8 +128,9 @@
  * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return
  * STALE_HANDLE, BUSY, REENTRANT and FORKED. Any function may return INVALID_ARGUMENT (NULL where it
  * is not allowed, a wrong struct_size), OVERFLOW (a count whose elements no memory can hold),
- * INTERNAL and OUT_OF_MEMORY. But functions that close an object, pkv_batch_commit, pkv_batch_abort
- * and pkv_session_suspend never run out of memory.
+ * INTERNAL and OUT_OF_MEMORY. Any function that creates an object may return LIMIT_REACHED
+ * (4,194,304 objects are open in the process). But functions that close an object,
+ * pkv_batch_commit, pkv_batch_abort and pkv_session_suspend never run out of memory.
  */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H

@@ -9,10 +9,10 @@
  *
  * Threads: any number of threads may call any function on the same pool at once, except
  * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads alloc or release at
- * the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free; otherwise
- * it never does. In a pool of 4096 blocks or more, threads that contend allocate from separate
- * ranges of ids, until these have no free ids left. Destroying a pool while calls on it are in
- * progress returns PKV_BUSY; a call that begins at that moment may also return PKV_BUSY.
+ * the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free. In a pool
+ * of 4096 blocks or more, threads that contend allocate from separate ranges of ids, until these
+ * have no free ids left. Destroying a pool while calls on it are in progress returns PKV_BUSY; a
+ * call that begins at that moment may also return PKV_BUSY.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H

@@ -25,8 +25,8 @@
  * Counts are in block positions: one block in each layer group, for the same tokens.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
- * index. A commit only tries to take this lock, when a block gets full: if the lock is taken, a
- * later step or the end of the session publishes the block. pkv_batch_begin waits for it only when
+ * index. A commit that fills a block only tries to lock it: if another thread has the lock, a later
+ * step or the end of the session publishes the block. pkv_batch_begin waits for it only when
  * it has to evict.
  */
 #ifndef PAGEDKV_PREFIX_H

@@ -53,8 +53,8 @@ extern "C" {
 typedef struct pkv_redis_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_redis_config). */
   /**
-   * Lifetime of an item after its last put or probe, so more than the minutes after which a cache
-   * probes what it uses (store.h). 0 (default): until the server evicts it.
+   * Lifetime of an item after its last put or probe; more than two minutes, since a cache probes
+   * what it uses no more often (store.h). 0 (default): until the server evicts it.
    */
   uint32_t ttl_seconds;
 

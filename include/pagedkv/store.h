@@ -12,9 +12,9 @@
  * (name, tokens, checksum or tag). A changed item is a miss, and is counted.
  *
  * A store that is full should delete what was not used for longest: put, get and probe are uses.
- * What requests find in memory is not read from the store, so the cache probes it when their
- * sessions end, unless it did so in the last two minutes and has put fewer items since than the
- * text has. What is missing then is put again. The items of a text come from its end to its
+ * Hits in memory never reach the store, so it would forget them. When a session ends, the cache
+ * therefore probes its items: at most once in two minutes, unless it has put as many items since as
+ * the text has. What is missing then is put again. The items of a text come from its end to its
  * beginning, so ends are deleted before the beginnings that they need.
  *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
@@ -66,9 +66,9 @@ typedef struct pkv_store {
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
   /**
-   * Sets the sizes of items, as get does, but copies no bytes. Also a use of the items: those for
-   * which that failed have their sizes, but do not count in the result, which is counted and logged
-   * as a failure.
+   * Sets the sizes of items, as get does, but copies no bytes, and refreshes the last use of each.
+   * If that fails for an item, set its size but leave it out of the result; the cache then logs a
+   * failure.
    */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
   /** Deletes items whose bytes turned out to be wrong. */
