@@ -235,7 +235,8 @@ typedef struct pkv_clock {
  *
  * If run skips a task, calls one twice (the second call does nothing), or passes an i or a worker
  * that is too large, the library call that used it returns PKV_INVALID_ARGUMENT. Its outputs are
- * then undefined; a step in progress is as it was before the call.
+ * then undefined; a step in progress is as it was before the call, but a layer whose write failed
+ * must be written again.
  */
 typedef struct pkv_runner {
   /**

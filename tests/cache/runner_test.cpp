@@ -232,7 +232,9 @@ TEST_F(Runner, OneThatErrsIsTold) {
     CHECK(pkv_batch_write(batch, 0, &k, &v));
     errs = true;
     REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_attend(batch, 0, nullptr, &queries, &outputs, nullptr));
+    REFUSED(PKV_INVALID_ARGUMENT, pkv_batch_write(batch, 0, &k, &v));
     errs = false;
+    REFUSED(PKV_INCOMPLETE, pkv_batch_attend(batch, 0, nullptr, &queries, &outputs, nullptr));
     batch.close();
     session.close();
     EXPECT_TRUE(expected == outputs_of(cache));
