@@ -52,8 +52,10 @@ struct DtypeOps {
   const StoredOps* stored;
 };
 
-// The dtypes of an instruction set.
+// The number of dtypes, from fp32 on, whose plain rows can be multiplied where they are.
 inline constexpr unsigned row_dtypes = PKV_INT8 - PKV_F32 + 1;
+
+// The dtypes of an instruction set.
 struct SetOps {
   const DtypeOps* dtypes[last_dtype - PKV_F32 + 1];
   // ReadsInOrder (keys.hpp), or NULL.

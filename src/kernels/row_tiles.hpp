@@ -1,9 +1,9 @@
 // K and V of 16 tokens in the plain layout, multiplied where their rows are. A tile is then a list
 // of row addresses; rows can be anywhere in memory.
 //
-// K: each lane of a sum belongs to some dims, and the lanes are added up at the end. So scores
-// differ from those of packed tiles by rounding, but not from row to row or with what is beside
-// them. V is added up as in packed tiles.
+// K: each lane of a sum accumulates some of the dims, and the lanes are added up at the end. So
+// scores differ from those of packed tiles by rounding, but the bits of a row do not depend on the
+// rows beside it. V is added up in the order of packed tiles.
 #pragma once
 
 #include "kernels/integer_keys.hpp"
@@ -54,8 +54,6 @@ struct RowVector {
     return as_floats<Isa>(load_words<Isa>(q + d * 4));
   }
   Sum add(Floats<Isa> q, Sum sum) const { return Isa::fma(q, k, sum); }
-  // The total of each of as many sums as there are lanes.
-  static Floats<Isa> totals(const Sum* sums) { return xsimd::haddp(sums); }
 };
 
 // int8: the query is rounded to 16-bit integers, whose order is that of the dims.
@@ -91,9 +89,8 @@ struct KeyRows {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    // As many sums at once as hide the latency of a product.
-    constexpr unsigned lanes = Floats<Isa>::size,
-                       tokens = 2 * Isa::direct_rows < rows ? 1 : 2 * Isa::direct_rows / rows;
+    // As many independent sums as hide the latency of a multiply-add.
+    constexpr unsigned tokens = 2 * Isa::direct_rows / rows;
     const RowTile &tile = RowTile::of(*at), &ahead = RowTile::of(*next);
     const size_t stride = Vector::query_stride(dim), dims = dim;
     const unsigned char* query[rows];
@@ -135,7 +132,7 @@ struct KeyRows {
           }
         }
       }
-      alignas(64) float totals[rows * tokens < lanes ? lanes : rows * tokens];
+      alignas(64) float totals[rows * tokens];
       add_lanes<rows * tokens>(sum, totals);
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++)

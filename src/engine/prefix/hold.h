@@ -1,6 +1,5 @@
-// The hold of a session, of a snapshot or of what waits for a store on its part of the prefix
-// index: what it holds is in use, and what it was told decides how long that stays cached
-// afterwards.
+// A reference from a session, a snapshot or the queue of a store to a path in the prefix index. It
+// keeps the path in use and carries its hints.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +47,9 @@ class Hold {
   // Lets withdraw_dropped() remove what follows the first `blocks` blocks.
   void drop_later(uint32_t blocks) noexcept;
   void withdraw_dropped() noexcept { withdraw(use_.drop_from); }
-  // Says that a store or a file has the blocks, which is no use of the text and changes nothing
-  // when it ends. demote() lowers the retention of those from block `demote_from` on.
+  // Says that a store or a file has the blocks, which does not count as a use of the text and
+  // changes nothing when it ends. demote() lowers the retention of those from block `demote_from`
+  // on.
   void lend(uint32_t demote_from = Use::no_block) noexcept;
   void demote() noexcept;
   // Forgets drop_later() if nothing is left of what it is about: the session has `blocks` blocks.
