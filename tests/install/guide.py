@@ -1,7 +1,8 @@
 """Follows include/guide/integrate.md with an installed library in an empty folder: writes the files
-that it shows, runs its commands, and compares their output with the page. Commands marked <!-- from
-a clone --> are not run: the library is installed into a folder, and variables point there. CMake's
-part is left out if cmake or the installed package file for it is missing.
+that it shows (a file of which it shows a part is copied), runs its commands, and compares their
+output with the page. Commands marked <!-- from a clone --> are not run: the library is installed
+into a folder, and variables point there. CMake's part is left out if cmake or the installed package
+file for it is missing.
 
 usage: guide.py TREE BUILD MESON..."""
 
@@ -27,7 +28,9 @@ def follow(chapter, folder, environment, cmake):
     for block in BLOCK.finditer(chapter.read_text()):
         mark, language, text = block["mark"] or "", block["language"], block["text"]
         if mark.startswith("shows "):
-            (folder / pathlib.Path(mark.split()[1]).name).write_text(text)
+            path, *part = mark.split()[1:]
+            whole = (chapter.parent / path).read_text() if part else text
+            (folder / pathlib.Path(path).name).write_text(whole)
         elif mark.startswith("printed by "):
             assert text in printed, f"the chapter says\n{text}but these commands print\n{printed}"
             printed, checked = "", checked + 1

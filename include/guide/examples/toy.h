@@ -76,6 +76,7 @@ static inline int32_t token_at(const text* t, size_t i) {
   return i < t->length ? t->tokens[i] : LETTERS - 1;
 }
 
+/* [forward] */
 /* One forward pass over the letters of each text that its session does not hold yet. p[i] becomes
  * the distribution of the letter after text i. */
 static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_session* sessions,
@@ -119,5 +120,6 @@ static inline pkv_status toy_forward(pkv_cache cache, size_t n, const pkv_sessio
   check(pkv_batch_commit(batch, rows, tokens));
   return PKV_OK;
 }
+/* [forward end] */
 
 #endif
