@@ -11,6 +11,7 @@ error. describe_test.py compares sizes, offsets and values with those of a C com
 
 import difflib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -260,7 +261,11 @@ def renew_or_check(path, text, check):
     old = path.read_text() if path.exists() else ""
     if not check:
         if old != text:
-            path.write_text(text)
+            # Tests that begin at the same time make the same file.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            other = path.with_name(f"{path.name}.{os.getpid()}")
+            other.write_text(text)
+            other.replace(path)
             print(f"renewed {path.name}")
         return True
     name = path.name

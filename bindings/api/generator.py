@@ -1,6 +1,7 @@
 """What the generators of all languages share."""
 
 import os
+import pathlib
 import re
 import sys
 
@@ -57,15 +58,22 @@ def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: generated."):
     return text.replace(note, reason, 1) if text.count("\n") >= LONG else text
 
 
-def main(folder, generate):
-    """`generate` makes {path in folder: text} from the description. --check prints what differs."""
-    if sys.argv[1:] not in ([], ["--check"]):
-        sys.exit("usage: generate_raw.py [--check]")
+def main(folder, generate, kept=True):
+    """`generate` makes {path in folder: text} from the description. --check prints what differs
+    from the files that the repository keeps; a language whose builds make them keeps none.
+    """
+    arguments = sys.argv[1:]
+    if len(arguments) > 1:
+        sys.exit("usage: generate_raw.py [--check | FOLDER]")
+    check = arguments == ["--check"]
+    if arguments and not check:
+        folder = pathlib.Path(arguments[0])
     api = describe()
     # libpagedkv-redis is a library of its own: its struct alone is taken from here.
     api["structs"] += [s for s in describe(names=["redis.h"])["structs"] if s["name"] == REDIS]
     files = generate(api)
-    check = bool(sys.argv[1:])
+    if folder is None or (check and not kept):
+        return
     same = [renew_or_check(folder / name, text, check) for name, text in files.items()]
     if not all(same):
         sys.exit("outdated: python3 bindings/api/describe.py updates it")

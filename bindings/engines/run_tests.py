@@ -66,6 +66,7 @@ def leave_the_network():
 def main():
     host, directory, library = sys.argv[1], *map(pathlib.Path, sys.argv[2:4])
     environment = install(host, directory.resolve())
+    subprocess.run([sys.executable, "-B", BINDINGS / "python/generate_raw.py"], check=True)
     arguments = [
         argument.replace("--gtest_output=xml:", "--junitxml=") for argument in sys.argv[4:]
     ]

@@ -1,6 +1,6 @@
-"""Puts the files of $PAGEDKV_BUNDLE (paths separated as in $PATH) into the wheel: libpagedkv, other
-libraries, and texts such as licences. $PAGEDKV_PLATFORM is the platform in the wheel's name, such
-as win_amd64, if it is not this one.
+"""Makes pagedkv/generated in a clone, and puts the files of $PAGEDKV_BUNDLE (paths separated as in
+$PATH) into the wheel: libpagedkv, other libraries, and texts such as licences. $PAGEDKV_PLATFORM is
+the platform in the wheel's name, such as win_amd64, if it is not this one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import subprocess
+import sys
 import sysconfig
 from typing import Any
 
@@ -16,6 +18,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class Bundle(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = pathlib.Path(self.root)
+        if (root.parent / "api").exists():
+            subprocess.run([sys.executable, "-B", root / "generate_raw.py"], check=True)
         bundle = os.environ.get("PAGEDKV_BUNDLE", "").split(os.pathsep)
         named = [pathlib.Path(path) for path in bundle if path]
         for path in named:

@@ -1,7 +1,9 @@
 """Makes pagedkv/generated from the C headers: raw.py, the C interface for ctypes, and records.py,
 the reports of its functions.
 
-usage: generate_raw.py [--check]
+usage: generate_raw.py [--check | FOLDER]
+
+The files are not kept in the repository: tests and builds of the package make them.
 """
 
 import pathlib
@@ -209,4 +211,4 @@ def generate(api):
 MADE = {"raw.py": raw, "records.py": records}
 
 if __name__ == "__main__":
-    generator.main(HERE / "pagedkv/generated", generate)
+    generator.main(HERE / "pagedkv/generated", generate, kept=False)

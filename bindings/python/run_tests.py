@@ -59,7 +59,13 @@ def install(environment, requirements, create):
         mark.write_text(wanted)
 
 
+def generate():
+    """Makes the files of the package that the repository does not keep."""
+    subprocess.run([sys.executable, "-B", HERE / "generate_raw.py"], check=True)
+
+
 def main():
+    generate()
     words, mode, engine = sys.argv[1:], None, ""
     if words[0].startswith("--"):
         mode, _, engine = words.pop(0).partition("=")

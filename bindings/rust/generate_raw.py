@@ -1,7 +1,10 @@
-"""Makes pagedkv-sys/src/generated from the C headers: raw.rs, the C interface for Rust, and
+"""Makes from the C headers what pagedkv-sys includes: raw.rs, the C interface for Rust, and
 layout.rs, a test of sizes and offsets.
 
-usage: generate_raw.py [--check]
+usage: generate_raw.py [--check | FOLDER]
+
+The files are not kept in the repository: pagedkv-sys/build.rs makes them in a clone, and `package`
+puts them into the published package.
 """
 
 import pathlib
@@ -32,13 +35,8 @@ TYPES = {
 }
 KEYWORDS = {"in", "type", "ref", "match", "move", "use", "loop", "where", "final", "self"}
 
-HEAD = """//! The C interface of libpagedkv.
-//!
-//! Made by generate_raw.py from the headers of C: do not edit.
-#![cfg_attr(rustfmt, rustfmt_skip)]
-"""
+HEAD = """// The C interface of libpagedkv. Made by generate_raw.py: do not edit.
 
-USES = """
 use std::os::raw::{c_char, c_int, c_void};
 """
 
@@ -153,7 +151,6 @@ def function_lines(api):
 def raw(api):
     lines = [
         HEAD.rstrip("\n"),
-        USES.rstrip("\n"),
         "",
         "/// The version of the headers that this was made from.",
         f"pub const VERSION: &str = \"{api['version']}\";",
@@ -175,10 +172,7 @@ def raw(api):
     return lines + function_lines(api)
 
 
-LAYOUT = """//! Sizes and offsets are those that a C compiler gives.
-//!
-//! Made by generate_raw.py from the headers of C: do not edit.
-#![cfg_attr(rustfmt, rustfmt_skip)]
+LAYOUT = """// Sizes and offsets, those of a C compiler. Made by generate_raw.py: do not edit.
 use super::raw::*;
 
 layout! {"""
@@ -202,4 +196,4 @@ def generate(api):
 MADE = {"raw.rs": raw, "layout.rs": layout}
 
 if __name__ == "__main__":
-    generator.main(HERE / "pagedkv-sys/src/generated", generate)
+    generator.main(None, generate, kept=False)

@@ -1,8 +1,10 @@
-//! Says where the library comes from. The first of these is taken: the directory that
-//! PAGEDKV_LIB_DIR names; an installed library that pkg-config knows; the C++ sources that this
-//! package carries. The feature `vendored` leaves out the second. With the feature `dlopen`, and
-//! for docs.rs, there is nothing to do.
+//! Makes the C interface for Rust, and says where the library comes from. The first of these is
+//! taken: the directory that PAGEDKV_LIB_DIR names; an installed library that pkg-config knows; the
+//! C++ sources that this package carries. The feature `vendored` leaves out the second. With the
+//! feature `dlopen`, and for docs.rs, no library is needed.
 use std::env;
+use std::path::Path;
+use std::process::Command;
 
 mod sources;
 
@@ -11,6 +13,7 @@ fn main() {
     println!("cargo:rerun-if-changed=sources.rs");
     println!("cargo:rerun-if-env-changed=PAGEDKV_LIB_DIR");
     println!("cargo:rerun-if-env-changed=DOCS_RS");
+    generate();
     if has_feature("DLOPEN") || env::var_os("DOCS_RS").is_some() {
         return;
     }
@@ -29,6 +32,27 @@ fn main() {
                 fail(&reason, &error);
             }
         }
+    }
+}
+
+/// Puts the files that src/lib.rs includes into OUT_DIR: a published package carries them, and in a
+/// clone of the project Python makes them from the headers of C.
+fn generate() {
+    let out = env::var("OUT_DIR").unwrap();
+    if Path::new("generated").exists() {
+        for name in ["raw.rs", "layout.rs"] {
+            std::fs::copy(Path::new("generated").join(name), Path::new(&out).join(name)).unwrap();
+        }
+        return;
+    }
+    for input in ["../generate_raw.py", "../../api", "../../../include/pagedkv"] {
+        println!("cargo:rerun-if-changed={input}");
+    }
+    let python = if cfg!(windows) { "python" } else { "python3" };
+    let made = Command::new(python).args(["-B", "../generate_raw.py", &out]).status();
+    if !matches!(made, Ok(status) if status.success()) {
+        eprintln!("error: {python} cannot make the C interface from the headers: {made:?}");
+        std::process::exit(1);
     }
 }
 

@@ -39,13 +39,15 @@
 #[macro_use]
 mod macros;
 
-mod generated {
-    #[cfg(test)]
-    mod layout;
-    pub mod raw;
+mod raw {
+    include!(concat!(env!("OUT_DIR"), "/raw.rs"));
 }
-use generated::raw;
 pub use raw::*;
+
+#[cfg(test)]
+mod layout {
+    include!(concat!(env!("OUT_DIR"), "/layout.rs"));
+}
 
 #[cfg(feature = "redis")]
 pub mod redis;
