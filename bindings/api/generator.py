@@ -9,6 +9,21 @@ from describe import describe, renew_or_check
 
 NOTE = "do not edit."
 REDIS = "pkv_redis_config"
+# Structs that a caller fills in, and of which bindings have types of their own. Their numbers are
+# generated; what they point to is written by hand in each language.
+CONFIGS = (
+    "pkv_layer_group",
+    "pkv_prefix_config",
+    "pkv_cache_config",
+    "pkv_chosen_blocks",
+    "pkv_attention_params",
+    "pkv_directory_config",
+    "pkv_store_config",
+    REDIS,
+)
+# Numbers that are 0 or 1.
+FLAGS = {"authenticated", "connect_later", "down", "groups_share_memory", "has_kv", "prefault"}
+FLAGS |= {"prefix_index", "suspended", "tls", "tls_insecure_no_verify", "trust_salts"}
 LONG = 800  # from here on tests/lint/files.py needs a reason
 
 
@@ -50,6 +65,16 @@ def reported(struct, api):
     return all(plain(field["type"]) for field in struct["fields"]) and any(
         parameter["type"] == out for parameter in parameters
     )
+
+
+def given(struct):
+    """The fields that a caller gives: not the sizes of what others point to."""
+    names = {field["name"] for field in struct["fields"]}
+    for field in struct["fields"]:
+        counted = re.fullmatch(r"(.*)(?:_size|_count)|(list)_blocks", field["name"])
+        size = counted and {counted[1], f"{counted[1]}s", f"{counted[2]}s"} & names
+        if field["name"] not in ("struct_size", "reserved") and not size:
+            yield field
 
 
 def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: generated."):

@@ -1,5 +1,5 @@
-"""Makes pagedkv/generated from the C headers: raw.py, the C interface for ctypes, and records.py,
-the reports of its functions.
+"""Makes pagedkv/generated from the C headers: raw.py, the C interface for ctypes, records.py, the
+reports of its functions, and configs.py, the numbers that callers give it.
 
 usage: generate_raw.py [--check | FOLDER]
 
@@ -7,6 +7,7 @@ The files are not kept in the repository: tests and builds of the package make t
 """
 
 import pathlib
+import re
 import sys
 import textwrap
 
@@ -65,6 +66,37 @@ import builtins
 import dataclasses
 
 from . import raw'''
+
+CONFIGS = '''"""Structs that callers fill in: their numbers and texts.
+
+Made by generate_raw.py from the headers of C: do not edit. The public classes add what is pointed
+to, and take the documentation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TypeAlias
+
+from .._enums import DtypeLike
+from .._repr import Shown
+from .raw import Eviction, HugePages, Isa, LayerKind, Layout, Rotation, Storage
+
+Path: TypeAlias = "str | os.PathLike[str]"'''
+
+# Fields that only C has, or that have another name in Python.
+NOT_HERE = {"allocator", "bidirectional", "durable", "rotation_matrices"}
+NOT_HERE |= {"pkv_store_config.store"}
+BY_HAND = {"path"}
+# The library's default is another number than 0.
+DEFAULTS = {"block_size": 16, "first_blocks": 1, "last_blocks": 1}
+# The fields that may be given without their names.
+POSITIONS = {
+    "pkv_layer_group": ["layers", "query_heads", "kv_heads", "key_dim", "value_dim"],
+    "pkv_chosen_blocks": ["top_blocks"],
+    generator.REDIS: ["servers"],
+}
 
 FUNCTIONS = '''
 
@@ -191,6 +223,56 @@ def records(api):
     return [RECORDS, *(line for struct in structs for line in record_lines(struct, api))]
 
 
+def config_field(field, api):
+    """The annotation and the default of a field; None: it is written by hand."""
+    kind, name, text = field["type"], field["name"], {"pointer": {"name": "char"}, "const": True}
+    if name in BY_HAND:
+        return None
+    if kind == text:
+        path = re.search("(^|_)(path|file|directory)$", name)
+        secret = name in ("password", "servers")
+        default = "dataclasses.field(default=None, repr=False)" if secret else "None"
+        return f"{'Path' if path else 'str'} | None = {default}"
+    if "name" not in kind:
+        return None
+    if name in generator.FLAGS:
+        return "bool = False"
+    if kind["name"] == "pkv_dtype":
+        return "DtypeLike | None = None"
+    for enum in api["enums"]:
+        if enum["name"] == kind["name"]:
+            default = next(c["name"] for c in enum["constants"] if c["value"] == 0)
+            short = default.removeprefix(generator.enum_prefix(enum))
+            return f"{camel(kind['name'])} | str = {camel(kind['name'])}.{short}"
+    return "float = 0.0" if kind["name"] == "float" else f"int = {DEFAULTS.get(name, 0)}"
+
+
+def config_lines(struct, api):
+    documented = {
+        field["name"]: (config_field(field, api), generator.one_line(field["doc"]))
+        for field in generator.given(struct)
+        if not {field["name"], f"{struct['name']}.{field['name']}"} & NOT_HERE
+    }
+    fields = {name: found for name, found in documented.items() if found[0]}
+    first = POSITIONS.get(struct["name"], [])
+    lines = ["", "", "@dataclasses.dataclass(frozen=True, repr=False)"]
+    lines += [f"class {camel(struct['name'])}(Shown):", f'    """Fields of {struct["name"]}:', ""]
+    for name, (_, doc) in documented.items():
+        margins = {"initial_indent": "    ", "subsequent_indent": "      "}
+        lines += textwrap.wrap(f"{name}: {doc}", WIDTH, **margins)
+    lines += ['    """', ""]
+    for name in [*first, "_", *(name for name in fields if name not in first)]:
+        annotated, doc = fields.get(name, ("dataclasses.KW_ONLY", ""))
+        lines += [f"    {name}: {annotated}", *wrap(doc, 4)]
+    return lines
+
+
+def configs(api):
+    structs = {struct["name"]: struct for struct in api["structs"]}
+    made = (line for name in generator.CONFIGS for line in config_lines(structs[name], api))
+    return [CONFIGS, *made]
+
+
 def raw(api):
     lines = [HEAD, f'VERSION = "{api["version"]}"', ""]
     for constant in generator.constants(api):
@@ -208,7 +290,7 @@ def generate(api):
     return {name: generator.whole(make(api)) for name, make in MADE.items()}
 
 
-MADE = {"raw.py": raw, "records.py": records}
+MADE = {"raw.py": raw, "records.py": records, "configs.py": configs}
 
 if __name__ == "__main__":
     generator.main(HERE / "pagedkv/generated", generate, kept=False)

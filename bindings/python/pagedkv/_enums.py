@@ -11,7 +11,7 @@ import numpy as np
 
 from ._handle import signed32
 from .errors import misuse
-from .generated.raw import Dtype, Eviction, HugePages, Isa, LayerKind, Layout, Rotation, Storage
+from .generated.raw import Dtype
 
 Member = TypeVar("Member", bound=enum.IntEnum)
 
@@ -19,17 +19,6 @@ DtypeLike: TypeAlias = "Dtype | str | Any"
 """A Dtype: a member, its name ("bf16"), or a type or its name in NumPy, ml_dtypes
 or PyTorch (np.float16, ml_dtypes.bfloat16, torch.float8_e5m2, "bfloat16")."""
 
-_OF_CONFIGS: dict[str, type[enum.IntEnum]] = {
-    "dtype": Dtype,
-    "value_dtype": Dtype,
-    "storage": Storage,
-    "layout": Layout,
-    "isa": Isa,
-    "huge_pages": HugePages,
-    "eviction": Eviction,
-    "rotation": Rotation,
-    "kind": LayerKind,
-}
 # Other libraries' types that mean exactly what we store. INT8 and INT4 have scales of their own, so
 # these names give only the width. Unsigned bytes and the fp8 variants that end in "uz" are not
 # stored.
@@ -42,13 +31,6 @@ TYPES = {
     "float8_e4m3fn": Dtype.FP8_E4M3,
     "float8_e5m2": Dtype.FP8_E5M2,
 }
-
-
-def take_names(config: Any) -> None:
-    """Replaces names and types in the fields of a frozen dataclass with members."""
-    for name, kind in _OF_CONFIGS.items():
-        if hasattr(config, name):
-            object.__setattr__(config, name, member(getattr(config, name), kind, name))
 
 
 def enum_number(value: Any, kind: type[enum.IntEnum], what: str) -> int:

@@ -17,6 +17,7 @@ from .generated import raw as _raw
 from .generated.raw import Durability
 
 BITS: dict[Any, int] = {ctypes.c_uint32: 32, ctypes.c_uint64: 64, ctypes.c_int: 31}
+BITS[ctypes.c_float] = 0
 
 
 def fill(struct: ctypes.Structure, described: Any) -> None:
@@ -24,12 +25,12 @@ def fill(struct: ctypes.Structure, described: Any) -> None:
     for name, bits in _numbers(type(struct), described.__class__):
         value = getattr(described, name)
         if value is not None:
-            setattr(struct, name, unsigned(value, bits, name))
+            setattr(struct, name, unsigned(value, bits, name) if bits else value)
 
 
 @functools.cache
 def _numbers(struct: Any, described: Any) -> list[tuple[str, int]]:
-    """The numeric fields that both have, and their width in C in bits."""
+    """The numeric fields that both have, and their width in C in bits; 0: a float."""
     given = {field.name for field in dataclasses.fields(described)}
     return [
         (name, BITS[kind]) for name, kind, *_ in struct._fields_ if name in given and kind in BITS

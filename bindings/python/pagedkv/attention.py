@@ -32,6 +32,7 @@ from ._repr import Shown, counted
 from ._structs import fill
 from .compute import Compute, handle_of
 from .errors import misuse
+from .generated import configs
 from .generated import raw as _raw
 from .generated.raw import MaskKind
 from .kv import KVView, Sequences
@@ -118,19 +119,10 @@ class BoolMask(Shown):
 Mask: TypeAlias = BitMask | TreeMask | BoolMask
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class ChosenBlocks(Shown):
-    """Experimental: the blocks that queries read instead of all blocks: the `top_blocks` ones with
-    the highest scores, or those in `lists`; the first and last blocks are always read. Each
-    `tokens_per_choice` consecutive new tokens of a session choose together; 0: each token chooses
-    for itself. `lists` is [choices][kv_heads][n]: block indices in ascending order, NO_BLOCK after
-    the last.
-    """
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class ChosenBlocks(configs.ChosenBlocks):
+    """Experimental: the blocks that queries read instead of all blocks."""
 
-    top_blocks: int = 0
-    first_blocks: int = 1
-    last_blocks: int = 1
-    tokens_per_choice: int = 0
     lists: npt.NDArray[np.integer[Any]] | None = None
 
     def build(self, batch: BatchRows, kv_heads: int, keep: list[Any]) -> _raw.ChosenBlocks:
@@ -150,17 +142,10 @@ class ChosenBlocks(Shown):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class AttentionParams(Shown):
-    """The fields of pkv_attention_params. `window` and `sinks`: 0 means those of the layer's group,
-    NO_SINKS none. `head_windows` and `head_sinks` have one number for each KV head and replace
-    `window` and `sinks`.
-    """
+class AttentionParams(configs.AttentionParams):
+    """How queries attend. `causal`: a query sees nothing after its position."""
 
-    scale: float = 0.0
     causal: bool = True
-    window: int = 0
-    sinks: int = 0
-    softcap: float = 0.0
     head_windows: Integers | None = None
     head_sinks: Integers | None = None
     alibi_slopes: Sequence[float] | Floats | None = None
@@ -174,7 +159,6 @@ class AttentionParams(Shown):
         keep: list[Any] = []
         struct.owners = keep
         fill(struct, self)
-        struct.scale, struct.softcap = self.scale, self.softcap
         struct.bidirectional = 1 - unsigned(self.causal, 1, "causal")
         if self.mask is not None:
             struct.mask = _kept(self.mask.build(batch, keep), keep)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -13,14 +12,14 @@ import numpy.typing as npt
 
 from ._arrays import Integers, address, integers
 from ._block_io import BlockIO, hooks_of
-from ._enums import DtypeLike, take_names
 from ._handle import report, sized, unsigned
 from ._library import library
-from ._repr import Shown, counted, is_default
+from ._repr import counted, is_default
 from ._structs import fill, path_for_c, point_to_matrices
 from .errors import misuse
+from .generated import configs
 from .generated import raw as _raw
-from .generated.raw import Eviction, HugePages, Isa, LayerKind, Layout, LogLevel, Rotation, Storage
+from .generated.raw import LogLevel
 from .generated.records import CachePlan
 from .store import StoreConfig
 
@@ -28,60 +27,26 @@ _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 _NOW_MS = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class PrefixConfig(Shown):
+class PrefixConfig(configs.PrefixConfig):
     """Keeps the blocks of closed sessions for new sessions with the same prefix."""
 
-    eviction: Eviction | str = Eviction.LEARNED
-    max_pinned_blocks: int = 0
-    max_blocks_per_salt: int = 0
-    max_events: int = 0
-    active_parameters: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        take_names(self)
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class _Layers(Shown):
-    """Layers of one shape."""
-
-    layers: int = 0
-    query_heads: int = 0
-    kv_heads: int = 0
-    key_dim: int = 0
-    value_dim: int = 0
-    dtype: DtypeLike | None = None
-    value_dtype: DtypeLike | None = None
-    window: int = 0
-    sinks: int = 0
-    rotation: Rotation | str = Rotation.NONE
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class _Layers(configs.LayerGroup):
     key_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
     value_rotation: npt.ArrayLike | None = dataclasses.field(default=None, compare=False)
-    kind: LayerKind | str = LayerKind.KV
-    blocks: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        take_names(self)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class LayerGroup(_Layers):
     """Layers of one shape. A model whose layers all have one shape does not need it: the fields of
-    CacheConfig describe it. Leave fields that `kind` does not use at their defaults: of states,
-    heads, dims, dtypes, window, sinks and rotation; of opaque layers, KV heads, dtypes and
-    rotation.
+    CacheConfig describe it. Leave fields that `kind` does not use at their defaults.
 
     Experimental: `key_rotation` [key_dim][key_dim] and `value_rotation` [value_dim][value_dim] are
     orthogonal matrices that rotate rows, instead of `rotation`; comparing groups ignores them.
     """
 
     layer_indices: Integers | None = None
-    layer_bytes: int = 0
-    checkpoint_tokens: int = 0
-    max_draft_tokens: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,35 +78,21 @@ class LayerGroup(_Layers):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class CacheConfig(_Layers):
-    """The fields of pkv_cache_config, by name; 0 and None are the library's defaults. Give
-    `groups`, or the fields of one group for a plain model; give each group `blocks`, or the cache
-    `memory_bytes`. Enums can be members or names ("bf16", "plain"), stored types also types of
-    NumPy, ml_dtypes, PyTorch or JAX; the config keeps members.
+class CacheConfig(configs.CacheConfig, _Layers):
+    """The model, its memory and its threads; 0 and None are the library's defaults. Give `groups`,
+    or the fields of one group for a plain model. Enums can be members or names ("bf16", "plain"),
+    stored types also types of NumPy, ml_dtypes, PyTorch or JAX; the config keeps members.
 
     The logger is called with (level, line), and the clock, which returns milliseconds, without
     arguments, on any thread. They must not raise and must not call the library. `runner` is a
-    result of `openmp_runner`; leave `threads` at 0 then. Other hooks for memory and threads are
-    only for C. With `memory_directory` keys and values are in an unnamed file there, and the OS
-    keeps as much of it in memory as fits. Opaque groups need `block_io`.
+    result of `openmp_runner`. Other hooks for memory and threads are only for C.
     """
 
     groups: Sequence[LayerGroup] = ()
-    storage: Storage | str = Storage.PAGED
-    layout: Layout | str = Layout.PACKED
-    block_size: int = 16
-    memory_bytes: int = 0
-    threads: int = 0
-    isa: Isa | str = Isa.AUTO
-    huge_pages: HugePages | str = HugePages.ADVISE
-    prefault: bool = False
-    watermark_blocks: int = 0
     prefix: PrefixConfig | None = None
     store: StoreConfig | None = None
     logger: Callable[[LogLevel, str], None] | None = None
     runner: _raw.Runner | None = None
-    groups_share_memory: bool = False
-    memory_directory: str | os.PathLike[str] | None = None
     block_io: BlockIO | None = None
     clock: Callable[[], int] | None = None
 

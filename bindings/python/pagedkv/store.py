@@ -14,21 +14,18 @@ from ._handle import call, sized
 from ._library import library
 from ._python_store import Store
 from ._redis import redis_library
-from ._repr import Shown
 from ._structs import durability, fill, path_for_c, point_to_bytes, text_for_c
 from .errors import PagedKVError
+from .generated import configs
 from .generated import raw as _raw
 from .mooncake import MooncakeStore
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class DirectoryStore(Shown):
-    """A directory of files, created if it does not exist. Several caches and processes may use it
-    at once.
-    """
+class DirectoryStore(configs.DirectoryConfig):
+    """A directory of files. `durable`: put returns only when its files are on disk."""
 
     path: str | os.PathLike[str]
-    max_bytes: int = 0
     durable: bool = False
 
     def _open(self) -> _raw.Store:
@@ -41,61 +38,32 @@ class DirectoryStore(Shown):
         return store
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class RedisStore(Shown):
+class RedisStore(configs.RedisConfig):
     """A Redis or Valkey server, or a cluster of them, by libpagedkv-redis, which
-    PAGEDKV_REDIS_LIBRARY may name.
-
-    `servers` is "host:port,host:port" or "redis://[[user]:password@]host:port[/database]", with TLS
-    "rediss://...". Later failures only cost hits. None and 0 are the defaults of
-    pkv_redis_config, such as 127.0.0.1:6379.
-
-    With TLS (without a URL: `tls`) the server's certificate is verified with the CAs in
-    `tls_ca_file` or `tls_ca_directory`, by default those of the system. It must name the server,
-    or `tls_server_name`. `tls_insecure_no_verify` accepts any certificate. A server that requires
-    a client certificate gets `tls_certificate_file` and `tls_key_file`, both PEM.
+    PAGEDKV_REDIS_LIBRARY may name. Later failures only cost hits.
     """
-
-    servers: str | None = dataclasses.field(default=None, repr=False)  # may have a password
-    user: str | None = None
-    password: str | None = dataclasses.field(default=None, repr=False)
-    key_prefix: str | None = None
-    ttl_seconds: int = 0
-    connect_timeout_ms: int = 0
-    command_timeout_ms: int = 0
-    max_pipeline_bytes: int = 0
-    connect_later: bool = False
-    tls: bool = False
-    tls_ca_file: str | os.PathLike[str] | None = None
-    tls_ca_directory: str | os.PathLike[str] | None = None
-    tls_certificate_file: str | os.PathLike[str] | None = None
-    tls_key_file: str | os.PathLike[str] | None = None
-    tls_server_name: str | None = None
-    tls_insecure_no_verify: bool = False
 
     def _open(self) -> _raw.Store:
         config = sized(_raw.RedisConfig)
         fill(config, self)
-        for name in ("servers", "user", "password", "key_prefix", "tls_server_name"):
-            setattr(config, name, text_for_c(getattr(self, name), name))
-        for name in ("tls_ca_file", "tls_ca_directory", "tls_certificate_file", "tls_key_file"):
-            path = getattr(self, name)
-            setattr(config, name, None if path is None else path_for_c(path, name).value)
+        for field in dataclasses.fields(self):
+            given = getattr(self, field.name)
+            if str(field.type).startswith("str"):
+                setattr(config, field.name, text_for_c(given, field.name))
+            elif given is not None and str(field.type).startswith("Path"):
+                setattr(config, field.name, path_for_c(given, field.name).value)
         return redis_library().open(config)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class StoreConfig(Shown):
+class StoreConfig(configs.StoreConfig):
     """The store of a CacheConfig. Each cache opens a directory, a server or Mooncake for itself,
     and closes its store.
     """
 
     store: DirectoryStore | RedisStore | MooncakeStore | Store
-    wait_ms: int = 0
     fingerprint: bytes | None = None
     secret_key: bytes | None = dataclasses.field(default=None, repr=False)
-    buffer_bytes: int = 0
-    max_queued_blocks: int = 0
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[_raw.StoreConfig]:

@@ -164,7 +164,6 @@ OF_CACHE = SIZES | {
     "block_io",
     "clock",
 }
-OF_GROUPS = {"layer_indices", "layer_bytes", "checkpoint_tokens", "max_draft_tokens"}
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durable"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
 OF_PARAMS |= {"mask", "chosen_blocks"}
@@ -172,7 +171,7 @@ NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
     ("pkv_layer_group", group, {}, SIZES | {"layer_indices", "rotation_matrices"}),
-    ("pkv_layer_group", group_of_flat, {}, SIZES | {"rotation_matrices"} | OF_GROUPS),
+    ("pkv_layer_group", group_of_flat, {}, SIZES | {"layer_indices", "rotation_matrices"}),
     ("pkv_prefix_config", prefix, {}, SIZES),
     ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "secret_key_size"}),
     ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES | {"durable"}),

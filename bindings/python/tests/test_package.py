@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from typing import Any
 
 import helpers
 import pytest
@@ -28,16 +27,6 @@ import describe  # noqa: E402  (found through the line above)
 
 API = describe.describe()
 STRUCTS = {struct["name"]: struct for struct in API["structs"]}
-# Hooks that only C can have, and fields that the package fills in itself.
-OF_C = {"allocator"}
-NOT_FIELDS = OF_C | {
-    "struct_size",
-    "reserved",
-    "group_count",
-    "fingerprint_size",
-    "secret_key_size",
-}
-NOT_FIELDS |= {"list_blocks", "mass_blocks"}  # the last dims of arrays
 
 
 def camel(name: str) -> str:
@@ -77,36 +66,6 @@ def test_engines_use_what_is_published() -> None:
     for path in sources:
         if path.suffix == ".py":
             assert not re.findall(private, path.read_text(), re.M), path
-
-
-@pytest.mark.parametrize(
-    ("described", "name"),
-    [
-        (pagedkv.CacheConfig(), "pkv_cache_config"),
-        (pagedkv.LayerGroup(), "pkv_layer_group"),
-        (pagedkv.PrefixConfig(), "pkv_prefix_config"),
-        (pagedkv.AttentionParams(), "pkv_attention_params"),
-        (pagedkv.ChosenBlocks(), "pkv_chosen_blocks"),
-        (pagedkv.AttentionOutputs(), "pkv_block_outputs"),
-        (pagedkv.StoreConfig(pagedkv.DirectoryStore("")), "pkv_store_config"),
-        (pagedkv.DirectoryStore(""), "pkv_directory_config"),
-    ],
-)
-def test_every_field_is_there_and_0_by_default(described: Any, name: str) -> None:
-    expected = {field["name"] for field in STRUCTS[name]["fields"]} - NOT_FIELDS
-    if isinstance(described, pagedkv.AttentionParams):
-        expected = expected - {"bidirectional"} | {"causal"}
-    if isinstance(described, pagedkv.AttentionOutputs):
-        expected |= {"lse"}
-    if isinstance(described, pagedkv.LayerGroup):
-        expected = expected - {"rotation_matrices"} | {"key_rotation", "value_rotation"}
-    if isinstance(described, pagedkv.CacheConfig):  # it also has the fields of a group
-        expected |= {field.name for field in dataclasses.fields(pagedkv.LayerGroup)}
-        expected -= {"layer_indices", "layer_bytes", "checkpoint_tokens", "max_draft_tokens"}
-    assert {field.name for field in dataclasses.fields(described)} == expected
-    others = {"block_size", "causal", "first_blocks", "last_blocks", "store"}
-    for field in expected - others:
-        assert not getattr(described, field), field
 
 
 def test_the_default_of_blocks_is_the_librarys() -> None:
