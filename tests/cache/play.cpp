@@ -74,7 +74,6 @@ int main(int argc, char** argv) {
       return 1;
   }
   if (!found) std::fprintf(stderr, "there is no kind %s\n", wanted.c_str());
-  for (const auto& [name, count] : world::WorldPlay::counts())
-    std::printf("%12llu %s\n", (unsigned long long)count, name.c_str());
+  world::WorldPlay::print_counts();
   return found ? 0 : 2;
 }

@@ -3,6 +3,8 @@
 // caches, into the same one, and into one that replaces it.
 #pragma once
 
+#include <atomic>
+#include <cstdio>
 #include <optional>
 #include <span>
 #include <thread>
@@ -19,10 +21,10 @@ class WorldPlay : WorldIndex {
   WorldPlay(std::shared_ptr<Shared> shared, Random random)
       : WorldIndex(std::move(shared), std::move(random)) {}
 
-  // Returns how often each operation was played by this thread.
-  static std::map<std::string, uint64_t>& counts() {
-    thread_local std::map<std::string, uint64_t> counts;
-    return counts;
+  // Prints how often each operation was played.
+  static void print_counts() {
+    for (const Operation& operation : operations())
+      std::printf("%12llu %s\n", (unsigned long long)operation.count, operation.name);
   }
 
   // Draws the choices of the operation from these.
@@ -32,8 +34,8 @@ class WorldPlay : WorldIndex {
   }
   // Plays an operation, and compares what it may have changed with the model.
   void operate() {
-    const Operation& operation = draw_operation();
-    counts()[operation.name]++;
+    Operation& operation = draw_operation();
+    operation.count++;
     SCOPED_TRACE(operation.name);
     try {
       (this->*operation.run)();
@@ -81,10 +83,11 @@ class WorldPlay : WorldIndex {
     const char* name;
     uint64_t weight;
     void (WorldPlay::*run)();
+    std::atomic<uint64_t> count = 0;  // how often it was played, by all threads
   };
   // New operations go to the end, so that inputs of the fuzzer keep most of their meaning.
-  static std::span<const Operation> operations() {
-    static constexpr Operation all[] = {
+  static std::span<Operation> operations() {
+    static Operation all[] = {
         {"open", 14, &WorldPlay::open_talk},
         {"step", 40, &WorldPlay::step},
         {"draft", 10, &WorldPlay::draft},
@@ -116,7 +119,7 @@ class WorldPlay : WorldIndex {
     };
     return all;
   }
-  const Operation& draw_operation() {
+  Operation& draw_operation() {
     uint64_t weights = 0;
     for (const Operation& operation : operations()) weights += operation.weight;
     uint64_t choice = random_.below(weights);
