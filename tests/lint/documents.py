@@ -1,6 +1,7 @@
 """The loader for opening the library at run time has every function of the headers. The targets of
 links in documents exist: files, pictures, headings; of addresses elsewhere only the form is
-checked. Lines of prose have at most 100 columns."""
+checked. Lines of prose have at most 100 columns. The recipes in src/README.md name files and
+functions that exist."""
 
 import re
 
@@ -10,6 +11,11 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 URL = re.compile(r"https?://[a-z0-9.-]+\.[a-z]+(:\d+)?(/[\w./%?=&+~-]*)?", re.I)
 WIDTH = 100
 UNBREAKABLE = re.compile(r"\s*(?:(?:[*-]|\d+\.) )?(?:!?\[[^\]]*\]\([^)]*\)|\S+)[.,:;]?")
+# A row of a recipe: files, and what to write there. Names in capitals are placeholders.
+ROW = re.compile(r"^\| \d+ \| (.*?) \| (.*?) \|", re.M)
+FILE = re.compile(r"`([a-z][\w./*-]*)`")
+FUNCTION = re.compile(r"`([a-z]\w*)\(\)`")
+PLACEHOLDER = re.compile("NAME|NOUN|ROOM")
 DECLARED = re.compile(r"PKV_API[^;(]*?\bpkv_(\w+)\s*\(")
 
 
@@ -67,6 +73,30 @@ def check_width(text):
         before = line
 
 
+def named(root, name, beside):
+    """The files that a recipe names: below the tree, below src, or beside the one before."""
+    for folder in (root, root / "src", beside):
+        if found := sorted(folder.glob(name)):
+            return found
+    return []
+
+
+def check_recipes(root):
+    for files, work in ROW.findall((root / "src/README.md").read_text()):
+        texts, beside = [], root
+        for name in FILE.findall(files):
+            found = [] if PLACEHOLDER.search(name) else named(root, name, beside)
+            if not found and ("/" in name or "." in name) and not PLACEHOLDER.search(name):
+                yield f"a recipe names {name}, which does not exist"
+            for path in found:
+                beside = path if path.is_dir() else path.parent
+                paths = path.rglob("*") if path.is_dir() else [path]
+                texts += [p.read_text(errors="replace") for p in paths if p.is_file()]
+        for name in FUNCTION.findall(work) if texts else ():
+            if not PLACEHOLDER.search(name) and not any(name in text for text in texts):
+                yield f"a recipe names {name}(), which is not in {files}"
+
+
 def check(root):
     found = []
     declared = {
@@ -86,7 +116,7 @@ def check(root):
         name = document.relative_to(root).as_posix()
         found += [f"{name}: {gap}" for gap in check_links(root, document)]
         found += [f"{name}: {wide}" for wide in check_width(document.read_text())]
-    return found
+    return found + [f"src/README.md: {gap}" for gap in check_recipes(root)]
 
 
 harness.run(check)
