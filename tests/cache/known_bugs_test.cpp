@@ -1,5 +1,5 @@
-// Bugs that other engines had, each with a test of its own that shows the right behaviour.
-// tests/README.md names the engines.
+// Bugs that other engines had, each with a test of its own that shows the right behaviour, and the
+// number of the engine's issue.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -22,7 +22,7 @@ std::vector<pkv_block> take(pkv_pool pool, size_t n) {
 }
 
 // A list that has a block twice must not put it into the free list twice, where two sequences would
-// get it.
+// get it (vLLM 42571).
 TEST(KnownBugs, AListThatReleasesABlockTwiceIsRefused) {
   for (const size_t n : {2u, 64u, 65u, 200u}) {
     Pool pool = make_pool(256);
@@ -38,7 +38,8 @@ TEST(KnownBugs, AListThatReleasesABlockTwiceIsRefused) {
   }
 }
 
-// An entry that outlived its block must not name the block's next owner. Its generation has ended.
+// An entry that outlived its block must not name the block's next owner. Its generation has ended
+// (kvcached 362).
 TEST(KnownBugs, AStaleEntryOfAReusedBlockIsRefused) {
   Pool pool = make_pool(1);
   const pkv_block old = take(pool, 1)[0];
@@ -51,7 +52,7 @@ TEST(KnownBugs, AStaleEntryOfAReusedBlockIsRefused) {
 }
 
 // Tokens that a step has not computed yet must not be shared, and an abort must not leave them
-// behind.
+// behind (vLLM 43569, 37152).
 TEST(KnownBugs, AStepIsNotSharedBeforeItIsCommitted) {
   Cache cache = create(config_of(model, 16));
   Session session = open(cache);
@@ -72,7 +73,8 @@ TEST(KnownBugs, AStepIsNotSharedBeforeItIsCommitted) {
   EXPECT_EQ(2u, pool_stats_of(cache).used_blocks);
 }
 
-// A block of a preempted sequence must not be given to another sequence while it is still read.
+// A block of a preempted sequence must not be given to another sequence while it is still read
+// (SGLang 38480).
 TEST(KnownBugs, APreemptedSequenceStaysReadableInASnapshot) {
   Cache cache = create(config_of(model, 4));
   Session session = open(cache), other = open(cache);
@@ -90,7 +92,8 @@ TEST(KnownBugs, APreemptedSequenceStaysReadableInASnapshot) {
     EXPECT_TRUE(rows[layer] == materialize(again, layer, model, 0, 40));
 }
 
-// The length is a multiple of the block size, the step has no tokens, or one block is missing.
+// The length is a multiple of the block size, the step has no tokens, or one block is missing (vLLM
+// 52897, 3239).
 TEST(KnownBugs, AFullBlockNeedsNoNextOne) {
   Cache cache = create(config_of(model, 2));
   Session session = open(cache);
@@ -115,7 +118,8 @@ TEST(KnownBugs, AFullBlockNeedsNoNextOne) {
   EXPECT_EQ(1u, pkv_last_error_details()->blocks_short) << "the copy of the shared tail";
 }
 
-// A fork must count its own references: closing the parent must not free what the child uses.
+// A fork must count its own references: closing the parent must not free what the child uses (TVM
+// 16666).
 TEST(KnownBugs, AForkKeepsItsBlocksWhenTheParentIsClosed) {
   for (const bool parent_first : {true, false}) {
     Cache cache = create(config_of(model, 8));
@@ -133,7 +137,8 @@ TEST(KnownBugs, AForkKeepsItsBlocksWhenTheParentIsClosed) {
   }
 }
 
-// A part-filled tail that two sessions share must be copied before either writes to it.
+// A part-filled tail that two sessions share must be copied before either writes to it (atlas
+// 1193).
 TEST(KnownBugs, WritingAfterAForkCopiesThePartFilledTail) {
   Cache cache = create(config_of(model, 8));
   Session parent = open(cache);
@@ -150,7 +155,7 @@ TEST(KnownBugs, WritingAfterAForkCopiesThePartFilledTail) {
   EXPECT_NE(block_table(parent)[1], block_table(child)[1]);
 }
 
-// A copy must not be a reference to its source, whose changes it would show.
+// A copy must not be a reference to its source, whose changes it would show (atlas 1193).
 TEST(KnownBugs, CopiesDoNotChangeWithTheirSource) {
   for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
     ModelConfig config = config_of(model, 16);
@@ -172,7 +177,7 @@ TEST(KnownBugs, CopiesDoNotChangeWithTheirSource) {
 }
 
 // Blocks that have left the window must leave the table. Others get them, and their rows would be
-// read.
+// read (vLLM 42272).
 TEST(KnownBugs, TheTableHasNoBlocksBehindTheWindow) {
   Model windowed = model;
   windowed.window = 20;
@@ -191,7 +196,8 @@ TEST(KnownBugs, TheTableHasNoBlocksBehindTheWindow) {
     EXPECT_EQ(0, std::count(table.begin(), table.end(), id)) << "a block of both";
 }
 
-// A reused block must not decode to NaN where nothing has been written yet, in any stored type.
+// A reused block must not decode to NaN where nothing has been written yet, in any stored type
+// (vLLM 47574).
 TEST(KnownBugs, AReusedBlockFullOfNanGivesFiniteOutputs) {
   for (const pkv_dtype dtype : stored_dtypes) {
     Model narrow{1, 2, 2, 32};
@@ -219,7 +225,8 @@ TEST(KnownBugs, AReusedBlockFullOfNanGivesFiniteOutputs) {
   }
 }
 
-// A trim must not report success without trimming, nor remove one token too many.
+// A trim must not report success without trimming, nor remove one token too many (llama.cpp 26695,
+// mlx-lm 1528).
 TEST(KnownBugs, ATrimRemovesJustTheTokensItIsTold) {
   for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN})
     for (uint64_t length = 0; length <= 50; length++) {
@@ -240,7 +247,7 @@ TEST(KnownBugs, ATrimRemovesJustTheTokensItIsTold) {
     }
 }
 
-// A count of references must not fall below zero and wrap.
+// A count of references must not fall below zero and wrap (LMCache 5090).
 TEST(KnownBugs, AReferenceCountNeverFallsBelowZero) {
   Pool pool = make_pool(4);
   const pkv_block block = take(pool, 1)[0];
@@ -254,7 +261,7 @@ TEST(KnownBugs, AReferenceCountNeverFallsBelowZero) {
   CHECK(pkv_pool_validate(pool));
 }
 
-// A preemption must not choose a sequence that is closed already, and free it again.
+// A preemption must not choose a sequence that is closed already, and free it again (LMCache 5090).
 TEST(KnownBugs, AClosedSequenceIsNoVictim) {
   Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
   Session kept = open(cache), freed = open(cache), preempted = open(cache);
@@ -273,7 +280,8 @@ TEST(KnownBugs, AClosedSequenceIsNoVictim) {
 }
 
 // Handles are slots of a lock-free list. An index that was recycled meanwhile must not be taken for
-// the old one: many threads open and close sessions, and no two open ones are the same.
+// the old one: many threads open and close sessions, and no two open ones are the same (iceoryx
+// 2351).
 TEST(KnownBugs, HandlesOpenedByManyThreadsAreDistinct) {
   Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
   constexpr int threads = 4, rounds = 3000;
@@ -299,7 +307,8 @@ TEST(KnownBugs, HandlesOpenedByManyThreadsAreDistinct) {
   EXPECT_EQ(0u, stats_of(cache).sessions);
 }
 
-// A negative count in an operation on a sequence must not become a write out of bounds.
+// A negative count in an operation on a sequence must not become a write out of bounds
+// (CVE-2026-43629, CVE-2026-21869).
 TEST(KnownBugs, NegativeCountsAreRefused) {
   Cache cache = create(config_of(model, 8));
   Session session = open(cache);
@@ -324,7 +333,8 @@ TEST(KnownBugs, NegativeCountsAreRefused) {
   EXPECT_EQ(20u, length_of(session));
 }
 
-// Products of sizes must be checked, or too little memory would be allocated.
+// Products of sizes must be checked, or too little memory would be allocated (CVE-2026-43629,
+// CVE-2026-21869).
 TEST(KnownBugs, SizesThatOverflowAreRefused) {
   ModelConfig config = config_of({65536, 65536, 65536, 576}, INT32_MAX);
   config.block_size = 256;

@@ -1,5 +1,5 @@
 // Bugs that prefix indexes of other engines had, each with a test of its own that shows the right
-// behaviour. tests/README.md names the engines.
+// behaviour, and the number of the engine's issue.
 #include <numeric>
 #include <random>
 #include <thread>
@@ -15,7 +15,7 @@ class PrefixKnownBugs : public Prefix {
 };
 
 // Both halves of a split node must stay in use while the node's user is, and a release must go to
-// the right half.
+// the right half (SGLang 38480, 36696).
 TEST_F(PrefixKnownBugs, BothHalvesOfASplitNodeStayInUse) {
   make(8);
   const Text whole = text(1, 64);
@@ -39,7 +39,7 @@ TEST_F(PrefixKnownBugs, BothHalvesOfASplitNodeStayInUse) {
   EXPECT_EQ(3u, evictable());
 }
 
-// The count of evictable blocks must not fall below zero, nor have blocks twice.
+// The count of evictable blocks must not fall below zero, nor have blocks twice (SGLang 35270).
 TEST_F(PrefixKnownBugs, EvictableBlocksAreCountedOnce) {
   for (const bool first_closes_first : {true, false}) {
     make(32);
@@ -65,7 +65,7 @@ TEST_F(PrefixKnownBugs, EvictableBlocksAreCountedOnce) {
   }
 }
 
-// Keys must not join salt and tokens ambiguously.
+// Keys must not join salt and tokens ambiguously (vLLM 44701).
 TEST_F(PrefixKnownBugs, SaltsAndTokensDoNotRunIntoEachOther) {
   make(64);
   const Text whole = text(1, 48);
@@ -82,7 +82,7 @@ TEST_F(PrefixKnownBugs, SaltsAndTokensDoNotRunIntoEachOther) {
   EXPECT_EQ(32u, serve(rest, bytes_of(first)));
 }
 
-// A block must not be evicted while blocks that follow it are still found.
+// A block must not be evicted while blocks that follow it are still found (TensorRT-LLM 699).
 TEST_F(PrefixKnownBugs, ABlockIsEvictedAfterThoseThatFollowIt) {
   for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU}) {
     make(12, PKV_STORAGE_PAGED, eviction);
@@ -106,7 +106,8 @@ TEST_F(PrefixKnownBugs, ABlockIsEvictedAfterThoseThatFollowIt) {
   }
 }
 
-// When two threads publish one prefix at the same time, neither may free what the other uses.
+// When two threads publish one prefix at the same time, neither may free what the other uses
+// (dynamo 8793).
 TEST_F(PrefixKnownBugs, TwoThreadsCanPublishOnePrefix) {
   make(64);
   const Text whole = text(1, 64);
@@ -133,7 +134,7 @@ TEST_F(PrefixKnownBugs, TwoThreadsCanPublishOnePrefix) {
 }
 
 // Different texts may have equal hashes. The hashes of events are public, and XXH3 is fast, so such
-// texts are found in seconds.
+// texts are found in seconds (vLLM, CVE-2025-25183).
 TEST_F(PrefixKnownBugs, EqualHashesOfDifferentTextsAreHarmless) {
   const auto with_first_block = [](int32_t token, const Text& second) {
     Text first(16);

@@ -194,7 +194,7 @@ TEST(Hash, ASecretSeedIsApartFromEvents) {
   EXPECT_NE(Hasher(1, true).salt("").own, Hasher(2, true).salt("").own);
 }
 
-// All hashes are equal here, so the tokens must decide.
+// All hashes are equal here, so the tokens must decide (openvino.genai 3722).
 TEST(RadixTreeBugs, AnEqualHashIsNoHit) {
   Tree tree(block_size, 1, *std::pmr::get_default_resource());
   Node& root = tree.new_root();
