@@ -128,7 +128,7 @@ Content Loader::make_content(const Text& text) {
   const LoadPlan::BlockTables blocks = plan_.block_tables(text);
   for (size_t g = 0; g < groups_; g++) {
     memory::BlockTable& table = *content.tables()[g];
-    table.make_room({.entries = blocks[g].size()}, blocks[g].size() * block_size_);
+    table.ensure_capacity({.entries = blocks[g].size()}, blocks[g].size() * block_size_);
     memory::retain_table(group(g), blocks[g]);
     table.append(blocks[g]);
   }

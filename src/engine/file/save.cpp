@@ -20,7 +20,7 @@ namespace {
 
 FrozenSequence freeze(const Content& content, const Attributes& attributes, uint64_t label) {
   FrozenSequence frozen{content.fork(), label, attributes, false, {}};
-  frozen.content.hold().lend();
+  frozen.content.hold().make_passive();
   return frozen;
 }
 

@@ -69,7 +69,7 @@ StepNeed BlockTable::reserve_need(uint64_t length, uint64_t end) const {
   return need;
 }
 
-void BlockTable::make_room(const StepNeed& need, uint64_t) {
+void BlockTable::ensure_capacity(const StepNeed& need, uint64_t) {
   if (need.entries > 0) reserve_entries(need.entries);
 }
 

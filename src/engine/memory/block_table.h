@@ -5,7 +5,7 @@
 // A step appends positions [length, end) in this order:
 //   1. step_need() says how many blocks the step needs, and the caller allocates them. The caller
 //      also decides whether the step copies its tail, since that depends on who else writes.
-//   2. make_room() reserves memory for them, and begin() takes them over.
+//   2. ensure_capacity() reserves memory for them, and begin() takes them over.
 //   3. The caller writes K and V, or the states, of the new tokens.
 //   4. drop_original() and commit(), or abort(), end the step.
 //
@@ -97,10 +97,10 @@ class BlockTable {
 
   // Reserves memory for what is needed, so that begin() and add_reserved() cannot fail. Throws
   // bad_alloc.
-  virtual void make_room(const StepNeed& need, uint64_t end);
+  virtual void ensure_capacity(const StepNeed& need, uint64_t end);
   // Begins a step of positions [length, end). Takes over the fresh blocks, as many as the step
-  // needs, after make_room(). Without `copies` the step writes into the tail itself. If the tail is
-  // shared, all its other holders must be in the same batch and copy it.
+  // needs, after ensure_capacity(). Without `copies` the step writes into the tail itself. If the
+  // tail is shared, all its other holders must be in the same batch and copy it.
   virtual void begin(uint64_t length, uint64_t end, bool copies,
                      std::span<const Block> fresh) noexcept = 0;
   // Throws UNSUPPORTED if the step in flight, of `count` tokens, cannot be committed with `kept`.
@@ -118,9 +118,9 @@ class BlockTable {
   // ---- Reserved and expired blocks --------------------------------------------------------------
 
   // Reserves memory for spare blocks, too. Throws bad_alloc.
-  void make_room_for_spares(const StepNeed& need) { spares_.make_room(need.beside); }
-  // Takes over the blocks that reserve_need() asked for, after make_room() and
-  // make_room_for_spares().
+  void ensure_spare_capacity(const StepNeed& need) { spares_.ensure_capacity(need.beside); }
+  // Takes over the blocks that reserve_need() asked for, after ensure_capacity() and
+  // ensure_spare_capacity().
   void add_reserved(uint64_t length, uint64_t end, const StepNeed& need,
                     std::span<const Block> fresh) noexcept;
   // Releases the spare blocks, which ends what reserve_need() promised.

@@ -28,14 +28,14 @@ void Group::compute_bounds(Workers& workers, const kernels::Table& kernels, uint
   own.reserve(blocks.size());
   // Only workers that get a task make room for keys, and the first one, which must not fail below.
   std::vector<std::vector<float>> scratch(workers.threads());
-  const auto make_room = [&](unsigned worker) {
+  const auto grow_scratch = [&](unsigned worker) {
     scratch[worker].resize(uint64_t{block_size} * shape.key_dim);
   };
   const auto compute = [&](Block block, unsigned worker) {
-    make_room(worker);
+    grow_scratch(worker);
     bounds.compute(kernels, slab->data(), block, layer, scratch[worker].data());
   };
-  make_room(0);
+  grow_scratch(0);
   for (const Block block : blocks)
     if (bounds.claim(block, layer)) own.push_back(block);
   try {

@@ -23,7 +23,7 @@ class Spares {
   uint64_t reserved_to() const { return reserved_to_; }
 
   // Reserves memory for `more` blocks. Throws bad_alloc.
-  void make_room(size_t more) { reserve_more(blocks_, more); }
+  void ensure_capacity(size_t more) { reserve_more(blocks_, more); }
   // Takes over blocks, into reserved memory, so that steps up to `end` have enough.
   void add(std::span<const Block> fresh, uint64_t end) noexcept;
   // Releases all blocks but the first `count`. With the last one the reservation ends.

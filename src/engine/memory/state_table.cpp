@@ -104,8 +104,8 @@ void StateTable::check_fits(uint64_t length, uint64_t end, const char* who) cons
        who, llu(length), llu(end), llu(states), llu(blocks));
 }
 
-void StateTable::make_room(const StepNeed& need, uint64_t end) {
-  make_room_for_spares(need);
+void StateTable::ensure_capacity(const StepNeed& need, uint64_t end) {
+  ensure_spare_capacity(need);
   reserve_entries(lacking(group_.blocks_for(end), blocks_.size()));
   new_states_.reserve(spares_.count() + need.beside);
 }

@@ -36,7 +36,7 @@ class StateTable final : public BlockTable {
   StepNeed step_need(uint64_t length, uint64_t end) const override;
   uint64_t blocks_in_step(uint64_t length, uint64_t end) const override;
   void check_fits(uint64_t length, uint64_t end, const char* who) const override;
-  void make_room(const StepNeed& need, uint64_t end) override;
+  void ensure_capacity(const StepNeed& need, uint64_t end) override;
   void begin(uint64_t length, uint64_t end, bool copies,
              std::span<const Block> fresh) noexcept override;
   // The last token that stays must have a state, which becomes that of the sequence.

@@ -70,8 +70,8 @@ void Hold::drop_later(uint32_t blocks) noexcept {
   use_.drop_from = std::min(use_.drop_from, blocks);
 }
 
-void Hold::lend(uint32_t demote_from) noexcept {
-  use_.lent = true;
+void Hold::make_passive(uint32_t demote_from) noexcept {
+  use_.passive = true;
   use_.demote_from = demote_from;
 }
 
@@ -87,7 +87,7 @@ Hold::~Hold() {
   index_->uses_.review_some(depth());
   index_->uses_.detach_tail(use_);
   index_->uses_.give_up(use_, use_.space->root);
-  index_->uses_.detach(*use_.node, !use_.lent);
+  index_->uses_.detach(*use_.node, !use_.passive);
   index_->data_.spaces.drop_if_empty(*use_.space);
 }
 
@@ -131,9 +131,9 @@ void Hold::cancel() noexcept {
   const std::lock_guard lock(index_->mutex_);
   for (Node* node = use_.node; node->parent != nullptr; node = node->parent)
     node->matches -= node->matches > 0;
-  const bool lent = std::exchange(use_.lent, true);
+  const bool passive = std::exchange(use_.passive, true);
   index_->uses_.shorten(use_, 0);
-  use_.lent = lent;
+  use_.passive = passive;
 }
 
 void Hold::withdraw(uint32_t blocks) noexcept {

@@ -36,7 +36,8 @@ class Hold {
 
   // Hints, which may come while other threads get something from the session of the hold. They do
   // nothing to an empty hold.
-  // Returns what they set so far.
+
+  // Returns what hints set so far.
   Use hints() const noexcept;
   // Sets the retention of the blocks that it leaves behind, in all or in a range. Returns false
   // if there are too many ranges. Throws bad_alloc.
@@ -47,15 +48,15 @@ class Hold {
   // Lets withdraw_dropped() remove what follows the first `blocks` blocks.
   void drop_later(uint32_t blocks) noexcept;
   void withdraw_dropped() noexcept { withdraw(use_.drop_from); }
-  // Says that a store or a file has the blocks, which does not count as a use of the text and
-  // changes nothing when it ends. demote() lowers the retention of those from block `demote_from`
-  // on.
-  void lend(uint32_t demote_from = Use::no_block) noexcept;
+  // Makes this the hold of a store or a file that copies the blocks: no use of the text, so that
+  // its end changes nothing. demote() lowers the retention of the blocks from `demote_from` on.
+  void make_passive(uint32_t demote_from = Use::no_block) noexcept;
   void demote() noexcept;
-  // Forgets drop_later() if nothing is left of what it is about: the session has `blocks` blocks.
+  // Cancels drop_later() if a trim to `blocks` blocks left nothing of what it would remove.
   void trimmed(uint32_t blocks) noexcept {
     if (use_.drop_from >= blocks) use_.drop_from = Use::no_block;
   }
+
   // Adds a match to the statistics of the salt.
   void count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
   // Releases the whole path as if it had never been matched.

@@ -45,19 +45,19 @@ void Uses::detach_tail(Use& use) noexcept {
 // Attaches before it detaches, so that what both paths have in common stays in use.
 void Uses::move(Use& use, Node& node) noexcept {
   attach(node);
-  detach(*std::exchange(use.node, &node), !use.lent);
+  detach(*std::exchange(use.node, &node), !use.passive);
   use.depth = node.end();
 }
 
 void Uses::give_up(Use& use, Node& end) noexcept {
   const uint32_t blocks = use.depth - end.end();
   if (blocks == 0) return;
-  if (!use.lent) {
+  if (!use.passive) {
     data_.policy->used(*use.node, end.end(), use.hint, data_.clock);
     leave_behind(use, end);
   }
   move(use, end);
-  if (!use.lent) data_.clock += blocks;
+  if (!use.passive) data_.clock += blocks;
 }
 
 // Gives the path of a use beyond `end` its retention.

@@ -35,7 +35,7 @@ struct Use {
   uint32_t drop_from = no_block;
   // Where the blocks begin that demote() lowers.
   uint32_t demote_from = no_block;
-  bool lent = false;  // to a store or a file: its end is no use of the text
+  bool passive = false;  // a store or a file copies the path: its end is no use of the text
   static constexpr uint32_t no_block = ~uint32_t{0};
 };
 

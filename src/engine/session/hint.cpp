@@ -115,7 +115,7 @@ class TextHint {
     if (store->writes_pause()) return rejected(PKV_HINT_STORE_DOWN);
     Content content(cache_);
     content.hold() = prefix::Hold(index_, salt_, 0);
-    content.hold().lend(hint_.action == PKV_HINT_DEMOTE ? first_ : prefix::Use::no_block);
+    content.hold().make_passive(hint_.action == PKV_HINT_DEMOTE ? first_ : prefix::Use::no_block);
     const uint64_t matched =
         uint64_t{index_.match_blocks(content.hold(), text_, content.tables())} * size_;
     if (matched == 0) return missing();

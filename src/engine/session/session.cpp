@@ -116,8 +116,8 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
   // All memory is allocated before the first table changes, so that nothing fails half way.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++) {
-    content_.tables()[g]->make_room_for_spares(needs[g]);
-    content_.tables()[g]->make_room(needs[g], totals[g]);
+    content_.tables()[g]->ensure_spare_capacity(needs[g]);
+    content_.tables()[g]->ensure_capacity(needs[g], totals[g]);
   }
   for (size_t g = 0; g < counts.size(); g++)
     content_.tables()[g]->add_reserved(length(), totals[g], needs[g],
@@ -349,7 +349,7 @@ void Session::publish(prefix::IfLocked if_locked) noexcept {
 void Session::prepare_step(uint32_t new_tokens, std::span<const memory::StepNeed> needs) {
   reserve_more(content_.tokens(), new_tokens);
   for (size_t g = 0; g < needs.size(); g++)
-    content_.tables()[g]->make_room(needs[g], length() + new_tokens);
+    content_.tables()[g]->ensure_capacity(needs[g], length() + new_tokens);
 }
 
 void Session::begin(const Step& step, uint32_t new_tokens, std::span<const memory::StepNeed> needs,

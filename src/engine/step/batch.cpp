@@ -101,7 +101,7 @@ void Batch::check_none_accepted(const char* who) const {
 
 void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   if (index >= members_.size())
-    fail(PKV_OUT_OF_RANGE, "session %zu of the batch; it has %zu", index, members_.size());
+    fail(PKV_OUT_OF_RANGE, "accept: session %zu of the batch; it has %zu", index, members_.size());
   Member& member = members_[index];
   if (rows() > 0 && first_unwritten() < written_.size())
     fail(PKV_INCOMPLETE, "accept: layer %zu of %zu was not written", first_unwritten(),
@@ -109,11 +109,12 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   for (size_t i = 0; i < kept.size(); i++)
     for_entry(i, [&] {
       if (kept[i] >= member.count)
-        fail(PKV_OUT_OF_RANGE, "kept[%zu] is %u; the session has %u new tokens", i, kept[i],
+        fail(PKV_OUT_OF_RANGE, "accept: kept[%zu] is %u; the session has %u new tokens", i, kept[i],
              member.count);
       if (i > 0 && kept[i] <= kept[i - 1])
-        fail(PKV_INVALID_ARGUMENT, "kept must be in ascending order: kept[%zu] is %u, after %u", i,
-             kept[i], kept[i - 1]);
+        fail(PKV_INVALID_ARGUMENT,
+             "accept: kept must be in ascending order: kept[%zu] is %u, after %u", i, kept[i],
+             kept[i - 1]);
     });
   if (member.accepted)
     fail(PKV_INVALID_ARGUMENT,

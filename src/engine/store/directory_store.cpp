@@ -94,7 +94,7 @@ bool DirectoryStore::for_each_file(
 
 DirectoryStore::DirectoryStore(const char* path, uint64_t capacity, bool durable)
     : capacity_(capacity), durable_(durable), root_(os::Directory::open_own(path, durable)) {
-  if (capacity_ != 0) make_room(capacity_);
+  if (capacity_ != 0) evict(capacity_);
   if (capacity_ == 0) remove_orphans();
 }
 
@@ -124,7 +124,7 @@ int DirectoryStore::try_to_put(const pkv_store_item& item) {
 // or it was not the files that filled the disk: then it deletes nothing for a while.
 int DirectoryStore::put_on_full_disk(const pkv_store_item& item, int error) {
   if (steady_now() < in_vain_until_) return error;
-  make_room(std::nullopt);
+  evict(std::nullopt);
   error = try_to_put(item);
   if (is_full_disk(error)) in_vain_until_ = steady_now() + pause_in_vain.count();
   return error;
@@ -141,7 +141,7 @@ int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
     if (refused != 0) error = refused;
     if (refused != 0 && refused != EPERM) break;  // others would fail for the same reason
   }
-  if (capacity_ != 0 && is_full()) make_room(capacity_);
+  if (capacity_ != 0 && is_full()) evict(capacity_);
   return stored > 0 || items.empty() ? stored : -error;
 }
 
@@ -238,8 +238,8 @@ bool DirectoryStore::is_full() const {
 // Deletes the least recently used items if all files have more bytes than the limit; without one, a
 // part of what there is. Lists the directory each time, since other processes write to it and
 // delete from it, too.
-void DirectoryStore::make_room(std::optional<uint64_t> limit) {
-  const std::unique_lock lock(make_room_mutex_, std::try_to_lock);
+void DirectoryStore::evict(std::optional<uint64_t> limit) {
+  const std::unique_lock lock(eviction_mutex_, std::try_to_lock);
   if (!lock) return;
   const uint64_t put = put_;
   Listing listing = list();

@@ -70,7 +70,7 @@ class DirectoryStore {
   void remove_orphans() const;
   Listing list() const;
   bool is_full() const;
-  void make_room(std::optional<uint64_t> limit);
+  void evict(std::optional<uint64_t> limit);
 
   const uint64_t capacity_;
   const bool durable_;
@@ -81,7 +81,7 @@ class DirectoryStore {
   std::atomic<double> others_{0};
   std::atomic<int64_t> in_vain_until_{0};             // see put_on_full_disk(); nanoseconds
   std::atomic<std::chrono::nanoseconds> last_use_{};  // since 1970
-  std::mutex make_room_mutex_;
+  std::mutex eviction_mutex_;
 };
 
 // Makes a DirectoryStore and the pkv_store that calls it and whose close() deletes it. Throws IO or
