@@ -2,10 +2,11 @@
 block-life, sharing and store. data-path.svg is drawn by hand in the same style.
 
 usage: pictures.py            writes the pictures beside this file
-       pictures.py --check    says where one is not what this file draws"""
+       pictures.py --check    says where one is not what this file draws, or names no file of src"""
 
 import html
 import pathlib
+import re
 import sys
 
 INK, TEXT, LINE, MUTED = "#1b232b", "#33404c", "#44505c", "#66717c"
@@ -228,7 +229,7 @@ def rooms():
     p.arrow((710, 240), (903, 240), dashed=True)
     p.label(1030, 196, "a pkv_store: five C functions", anchor="middle")
     p.arrow((1030, 326), (1030, 822))
-    p.label(1020, 552, "only boundary.h,", "status.h and", "structs.h", anchor="end")
+    p.label(1020, 552, "only guarded.h,", "status.h and", "structs.h", anchor="end")
     return p
 
 
@@ -288,11 +289,11 @@ def block_life():
     p.arrow((722, 405), (980, 132))
     p.label(850, 312, "match")
     p.arrow((910, 425), (722, 425))
-    p.label(815, 444, "written; or given up,", "if memory is short", anchor="middle")
+    p.label(815, 444, "written; or dropped,", "if memory is short", anchor="middle")
     p.arrow((480, 414), (140, 414), (140, 132))
     p.label(300, 404, "evicted: memory is needed", anchor="middle")
 
-    p.box(910, 550, 240, 66, "in a store", "a copy, under its key", fill=WHITE)
+    p.box(910, 550, 240, 66, "in a store", "a copy, under its name", fill=WHITE)
     p.arrow((1010, 458), (1010, 548))
     p.label(1020, 508, "put")
     p.arrow((910, 583), (600, 583), (600, 460))
@@ -377,7 +378,7 @@ def sharing():
         x,
         312,
         "B is closed. The prefix index finds 4 and 7 by their",
-        "tokens and holds them, too. When A and C are closed,",
+        "tokens and also holds them. When A and C are closed,",
         "only it does: cached, until memory is needed.",
     )
     return p
@@ -406,7 +407,7 @@ def store():
         "they are in the store",
     )
     p.arrow((515, 138), (515, 194))
-    p.label(525, 162, "written; or given up,", "if memory is short")
+    p.label(525, 162, "written; or dropped,", "if memory is short")
     p.box(30, 196, 290, 70, "admit, resume", "find what is in memory now")
     p.arrow((368, 231), (322, 231))
     p.box(30, 342, 290, 88, "PKV_HINT_PREFETCH", "when a request is queued;", "returns at once")
@@ -420,7 +421,7 @@ def store():
         "never those in use",
     )
     p.arrow((320, 386), (368, 386))
-    p.box(705, 342, 220, 88, "reader", "gets and checks key,", "tokens and tag")
+    p.box(705, 342, 220, 88, "reader", "gets and checks name,", "tokens and tag")
     p.arrow((660, 386), (703, 386))
     p.box(970, 342, 180, 88, "get, probe, drop", "directory, Redis,", "one of yours")
     p.arrow((925, 386), (968, 386), both=True)
@@ -445,6 +446,11 @@ def main():
             path.write_text(picture.svg())
         elif not path.exists() or path.read_text() != picture.svg():
             wrong.append(f"{path.name} is not what src/pictures.py draws")
+    files = [path.as_posix() for path in here.rglob("*")]
+    for path in sorted(here.glob("*.svg")):
+        for name in sorted(set(re.findall(r"[\w/]+\.(?:hpp|cpp|h)\b", path.read_text()))):
+            if not any(file.endswith(f"/{name}") for file in files):
+                wrong.append(f"{path.name} names {name}, which does not exist")
     sys.exit("\n".join(wrong) or 0)
 
 
