@@ -7,7 +7,6 @@ import sys
 
 from describe import describe, renew_or_check
 
-NOTE = "do not edit."
 REDIS = "pkv_redis_config"
 # Structs that a caller fills in, and of which bindings have types of their own. Their numbers are
 # generated; what they point to is written by hand in each language.
@@ -24,7 +23,6 @@ CONFIGS = (
 # Numbers that are 0 or 1.
 FLAGS = {"authenticated", "connect_later", "down", "groups_share_memory", "has_kv", "prefault"}
 FLAGS |= {"prefix_index", "suspended", "tls", "tls_insecure_no_verify", "trust_salts"}
-LONG = 800  # from here on tests/lint/files.py needs a reason
 
 
 def one_line(text):
@@ -71,16 +69,20 @@ def given(struct):
     """The fields that a caller gives: not the sizes of what others point to."""
     names = {field["name"] for field in struct["fields"]}
     for field in struct["fields"]:
-        counted = re.fullmatch(r"(.*)(?:_size|_count)|(list)_blocks", field["name"])
-        size = counted and {counted[1], f"{counted[1]}s", f"{counted[2]}s"} & names
+        counted = re.fullmatch(r"(.*)(?:_size|_count)", field["name"])
+        size = counted and {counted[1], f"{counted[1]}s"} & names
         if field["name"] not in ("struct_size", "reserved") and not size:
             yield field
 
 
-def whole(lines, note=NOTE, reason=f"{NOTE} Over {LONG} lines: generated."):
-    """The text of a file. A long one says at its top why it is long."""
-    text = "\n".join(lines) + "\n"
-    return text.replace(note, reason, 1) if text.count("\n") >= LONG else text
+def with_flags(text, no, yes):
+    """What is said of a flag, with the words of a language that has flags."""
+    return re.sub(r"\b0(?= \(default\):)|(?<=Default )0\b", no, re.sub(r"\b1(?=:)", yes, text))
+
+
+def whole(lines):
+    """The text of a file."""
+    return "\n".join(lines) + "\n"
 
 
 def main(folder, generate, kept=True):

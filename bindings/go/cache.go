@@ -36,7 +36,7 @@ func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
 	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status {
 		return raw.CacheComputePlan(c, which, plan)
 	})
-	return cachePlanOf(plan), err
+	return reported[CachePlan](plan), err
 }
 
 // NewCache creates a cache. Memory is touched when blocks are first used, unless the config sets
@@ -109,7 +109,7 @@ func (c *Cache) Close() error {
 func (c *Cache) Info() (CacheInfo, error) {
 	out := sized(&raw.CacheInfo{})
 	err := call("cache info", c, func() raw.Status { return raw.CacheGetInfo(c.handle, out) })
-	return cacheInfoOf(out), err
+	return reported[CacheInfo](out), err
 }
 
 // Stats returns statistics over all groups, which are exact while no other goroutine uses the
@@ -117,7 +117,7 @@ func (c *Cache) Info() (CacheInfo, error) {
 func (c *Cache) Stats() (CacheStats, error) {
 	out := sized(&raw.CacheStats{})
 	err := call("cache stats", c, func() raw.Status { return raw.CacheGetStats(c.handle, out) })
-	return cacheStatsOf(out), err
+	return reported[CacheStats](out), err
 }
 
 // PoolStats returns statistics of the blocks of one group, or of AllGroups.
@@ -126,7 +126,7 @@ func (c *Cache) PoolStats(group int) (PoolStats, error) {
 	which := n.groups(group)
 	out := sized(&raw.PoolStats{})
 	err := n.call(c, func() raw.Status { return raw.CacheGetPoolStats(c.handle, which, out) })
-	return poolStatsOf(out), err
+	return reported[PoolStats](out), err
 }
 
 // Metrics returns the statistics of the cache in the text format of Prometheus.

@@ -6,12 +6,6 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// ComputeConfig describes a Compute.
-type ComputeConfig struct {
-	Threads int // At most one per CPU; 0: that many.
-	ISA     ISA // ISAAuto: the best this CPU has.
-}
-
 // Compute has the threads, kernels and reusable working memory for calls over the caller's memory.
 // All methods but Close may be called from any number of goroutines at once. The methods of a nil
 // Compute run on all CPUs.
@@ -23,7 +17,7 @@ type Compute struct {
 func (c *ComputeConfig) place(op string) (*raw.ComputeConfig, error) {
 	out := sized(&raw.ComputeConfig{})
 	n := numbers{op: op}
-	out.Threads, out.ISA = n.u32("Threads", c.Threads), int32(c.ISA)
+	n.fill(c, out)
 	return out, n.err
 }
 
@@ -58,7 +52,7 @@ func (c *Compute) Close() error {
 func (c *Compute) Info() (ComputeInfo, error) {
 	out := sized(&raw.ComputeInfo{})
 	err := call("compute info", c, func() raw.Status { return raw.ComputeGetInfo(c.raw(), out) })
-	return computeInfoOf(out), err
+	return reported[ComputeInfo](out), err
 }
 
 // raw returns the handle of C; 0 for nil.

@@ -1,92 +1,11 @@
 package pagedkv
 
 import (
+	"reflect"
 	"time"
 
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
-
-// LayerGroup describes layers with the same shape. A plain model is one group; hybrid models have
-// one for each shape or window. Fields that its Kind does not use stay 0: of states, heads, dims,
-// types, Window, Sinks and Rotation; of opaque layers, KVHeads, types and Rotation.
-type LayerGroup struct {
-	Layers int
-	Kind   LayerKind // What the layers keep; 0: keys and values.
-	// The numbers of the layers in the model, Layers of them; nil: those after the previous
-	// groups'.
-	LayerIndices []uint32
-	QueryHeads   int // A multiple of KVHeads.
-	KVHeads      int
-	KeyDim       int   // Head dim of queries and keys; a multiple of 16, 16 to 576.
-	ValueDim     int   // Head dim of values and outputs; 0: KeyDim.
-	DType        DType // Of stored keys and values; 0: F32.
-	ValueDType   DType // Of stored values; 0: DType.
-	// A token sees itself and Window - 1 before it; 0: all. Blocks that leave the window are freed.
-	Window int
-	// With a window: the first tokens, which stay visible and in memory.
-	Sinks    int
-	Blocks   uint64   // Blocks of this group. Set it in all groups, or MemoryBytes of the config.
-	Rotation Rotation // How rows are rotated before they are stored.
-	// Experimental: orthogonal matrices that rotate rows instead of Rotation, [KeyDim][KeyDim] and
-	// [ValueDim][ValueDim]; nil: K, or V, is not rotated.
-	KeyRotation, ValueRotation []float32
-	// Of states and opaque layers: the bytes of a layer in a block, which are its state (see
-	// Batch.States), or what the engine keeps of BlockSize tokens.
-	LayerBytes uint64
-	// With states: a step that reaches past a multiple of this many tokens keeps the state there,
-	// for as long as the session has that token. A multiple of the block size; 0: no such
-	// checkpoints.
-	CheckpointTokens int
-	// With states: a step of at most this many new tokens of a session keeps the state after each
-	// of them until its Commit, so that Accept can end at any; up to 256.
-	MaxDraftTokens int
-}
-
-// PrefixConfig makes a cache keep the blocks of ended sessions, for new ones that begin with the
-// same tokens: see Prefix.
-type PrefixConfig struct {
-	Eviction Eviction // Which unused cached blocks are evicted first.
-	// At most this many block positions are pinned at once; 0: a quarter of the largest group.
-	MaxPinnedBlocks uint64
-	// At most this many are cached of one salt, unless Prefix.SetQuota sets another limit; 0: none.
-	MaxBlocksPerSalt uint64
-	MaxEvents        int // How many events are kept for Prefix.Events; 0: none.
-	// Parameters of the model that are used for each token: blocks are weighed by the time that they
-	// save, which grows with their position. 0: all weigh the same.
-	ActiveParameters uint64
-}
-
-// CacheConfig describes a cache. A field that is 0 has its default.
-type CacheConfig struct {
-	Storage   Storage // Default StoragePaged.
-	Layout    Layout  // Default LayoutPacked.
-	BlockSize int     // Tokens per block: a multiple of 16, 16 to 256. Default 16.
-	Groups    []LayerGroup
-	// A budget for K, V and states, instead of Blocks of all groups: every group gets the same
-	// number of blocks, as many as fit; or, with GroupsShareMemory, as many as it needs at the time.
-	MemoryBytes       uint64
-	GroupsShareMemory bool // The groups share MemoryBytes.
-	// Keys and values, and states, are in an unnamed file in this directory, and the OS keeps as much
-	// of it in memory as fits: for texts that are larger than memory and read by chosen blocks. Needs
-	// StoragePaged. "": memory.
-	MemoryDirectory string
-	// Threads that compute attention, including the caller's; 0: one per CPU.
-	Threads   int
-	ISA       ISA // Default: the best this CPU has.
-	HugePages HugePages
-	Prefault  bool // Touch all memory at once, so that no later call meets a page fault.
-	// Blocks of each group reserved for sessions that already have tokens.
-	WatermarkBlocks int
-	Prefix          *PrefixConfig // nil: no prefix index
-	Store           *StoreConfig  // nil: no store behind the memory.
-	// A runner that computes attention instead of the library's threads; Threads then says how many
-	// workers it has.
-	Runner Runner
-	Logger Logger // nil: silence.
-	// Copies blocks of opaque groups, which need it.
-	BlockIO BlockIO
-	Clock   Clock // Of durations of hints, for tests; nil: the system's.
-}
 
 // numbers converts the numbers of a call or a config for C, and keeps the first error.
 type numbers struct {
@@ -108,6 +27,38 @@ func (n *numbers) u64(name string, number int) uint64 {
 		n.err = err
 	}
 	return value
+}
+
+// fill copies the numbers of a config to C's fields of the same names.
+func (n *numbers) fill(config, out any) {
+	from, to := reflect.ValueOf(config).Elem(), reflect.ValueOf(out).Elem()
+	for i := 0; i < from.NumField(); i++ {
+		name, value := from.Type().Field(i).Name, from.Field(i)
+		switch field := to.FieldByName(name); value.Kind() {
+		case reflect.Int:
+			field.SetUint(uint64(n.u32(name, int(value.Int()))))
+		case reflect.Int32:
+			field.SetInt(value.Int())
+		case reflect.Uint64:
+			field.SetUint(value.Uint())
+		case reflect.Bool:
+			field.SetUint(uint64(flag(value.Bool())))
+		}
+	}
+}
+
+// reported returns what the library wrote into a struct of C.
+func reported[T any](out any) (figures T) {
+	to, from := reflect.ValueOf(&figures).Elem(), reflect.ValueOf(out).Elem()
+	for i := 0; i < to.NumField(); i++ {
+		field, value := to.Field(i), from.FieldByName(to.Type().Field(i).Name)
+		if field.Kind() == reflect.Bool {
+			field.SetBool(value.Uint() != 0)
+		} else {
+			field.Set(value.Convert(field.Type()))
+		}
+	}
+	return figures
 }
 
 // groups converts the index of a group, or AllGroups.
@@ -178,33 +129,11 @@ func (n *numbers) group(a *arena, given *LayerGroup, out *raw.LayerGroup) {
 	}
 	n.matrix("KeyRotation", len(given.KeyRotation), given.KeyDim)
 	n.matrix("ValueRotation", len(given.ValueRotation), valueDim)
-	out.Rotation = int32(given.Rotation)
+	n.fill(given, out)
 	if given.KeyRotation != nil || given.ValueRotation != nil {
 		out.RotationMatrices = placedMatrices(a, given.KeyRotation, given.ValueRotation)
 	}
-	out.Layers, out.Kind = n.u32("Layers", given.Layers), int32(given.Kind)
 	out.LayerIndices = first(placed(a, given.LayerIndices))
-	out.QueryHeads = n.u32("QueryHeads", given.QueryHeads)
-	out.KVHeads = n.u32("KVHeads", given.KVHeads)
-	out.KeyDim = n.u32("KeyDim", given.KeyDim)
-	out.ValueDim = n.u32("ValueDim", given.ValueDim)
-	out.DType, out.ValueDType = int32(given.DType), int32(given.ValueDType)
-	out.Window = n.u32("Window", given.Window)
-	out.Sinks = n.u32("Sinks", given.Sinks)
-	out.Blocks = given.Blocks
-	out.LayerBytes = given.LayerBytes
-	out.CheckpointTokens = n.u32("CheckpointTokens", given.CheckpointTokens)
-	out.MaxDraftTokens = n.u32("MaxDraftTokens", given.MaxDraftTokens)
-}
-
-func (n *numbers) prefix(a *arena, given *PrefixConfig) *raw.PrefixConfig {
-	out := sized(first(place[raw.PrefixConfig](a, 1)))
-	out.Eviction = int32(given.Eviction)
-	out.MaxPinnedBlocks = given.MaxPinnedBlocks
-	out.MaxBlocksPerSalt = given.MaxBlocksPerSalt
-	out.MaxEvents = n.u32("MaxEvents", given.MaxEvents)
-	out.ActiveParameters = given.ActiveParameters
-	return out
 }
 
 func (c *CacheConfig) arenaSize() int {
@@ -229,19 +158,15 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 		n.group(a, &c.Groups[i], sized(&groups[i]))
 	}
 	out.GroupCount, out.Groups = uint32(len(groups)), first(groups)
-	out.Storage, out.Layout = int32(c.Storage), int32(c.Layout)
-	out.BlockSize = n.u32("BlockSize", c.BlockSize)
-	out.MemoryBytes, out.GroupsShareMemory = c.MemoryBytes, flag(c.GroupsShareMemory)
+	n.fill(c, out)
 	directory, err := ended(op, "MemoryDirectory", c.MemoryDirectory)
 	if n.err == nil {
 		n.err = err
 	}
 	out.MemoryDirectory = first(placed(a, directory))
-	out.ISA, out.HugePages = int32(c.ISA), int32(c.HugePages)
-	out.Prefault = flag(c.Prefault)
-	out.WatermarkBlocks = n.u32("WatermarkBlocks", c.WatermarkBlocks)
 	if c.Prefix != nil {
-		out.Prefix = n.prefix(a, c.Prefix)
+		out.Prefix = sized(first(place[raw.PrefixConfig](a, 1)))
+		n.fill(c.Prefix, out.Prefix)
 	}
 	if c.Logger != nil {
 		out.Logger = first(placed(a, []raw.Logger{hooks.logger(c.Logger)}))
@@ -252,11 +177,9 @@ func (c *CacheConfig) place(op string, a *arena, hooks *hooks) (*raw.CacheConfig
 	if c.Clock != nil {
 		out.Clock = first(placed(a, []raw.Clock{hooks.clock(c.Clock)}))
 	}
-	threads := n.u32("Threads", c.Threads)
 	if c.Runner != nil {
-		out.Runner = first(placed(a, []raw.Runner{hooks.runner(c.Runner, threads)}))
-	} else {
-		out.Threads = threads
+		out.Runner = first(placed(a, []raw.Runner{hooks.runner(c.Runner, out.Threads)}))
+		out.Threads = 0
 	}
 	return out, n.err
 }

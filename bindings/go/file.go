@@ -9,22 +9,6 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// FileConfig has the options of saving and loading. The zero value, and nil, have the defaults.
-type FileConfig struct {
-	PrefixIndex bool   // Save and load the prefix index, too, as far as the cache has one.
-	Fingerprint []byte // Names the model, up to 64 bytes; a file with another one is ErrMismatch.
-	// 16 to 64 bytes that encrypt and authenticate the file. None: checksums, which find only
-	// accidental damage.
-	SecretKey Secret
-	Durable   Durability // Whether SaveFile waits for the disk. Default DurabilityOn.
-	// Loading accepts the salts of a file without a key, which anyone who can write the file
-	// chooses. Without this, such a file is an ErrMismatch.
-	TrustSalts bool
-	// Loading: the most tokens of all sequences, which take memory even where they share blocks.
-	// 0: 64 times as many as the cache can hold, and those of the file, each once.
-	MaxTokens uint64
-}
-
 // FileItem is one sequence to save: a session or a snapshot.
 type FileItem struct {
 	Session  *Session
@@ -86,10 +70,7 @@ func (f *FileConfig) place() *raw.FileConfig {
 		return nil
 	}
 	out := sized(&raw.FileConfig{})
-	out.PrefixIndex = flag(f.PrefixIndex)
-	out.Durable = int32(f.Durable)
-	out.TrustSalts = flag(f.TrustSalts)
-	out.MaxTokens = f.MaxTokens
+	(&numbers{}).fill(f, out)
 	out.Fingerprint = unsafe.Pointer(first(f.Fingerprint))
 	out.FingerprintSize = uint64(len(f.Fingerprint))
 	key := f.SecretKey.bytes()
@@ -193,7 +174,7 @@ func inspect(from *stream, config *FileConfig) (FileInfo, error) {
 	err := from.call("inspect", config, func(f *raw.FileConfig, s *raw.Stream) raw.Status {
 		return raw.FileInspect(f, s, out)
 	})
-	return fileInfoOf(out), err
+	return reported[FileInfo](out), err
 }
 
 // moved returns the result for C: a count, or a negative errno.

@@ -108,24 +108,6 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 	}
 }
 
-// ChosenBlocks says which blocks rows read for each KV head, instead of all of them: what TopBlocks
-// chooses, or Lists. They also read the first blocks, those with their own tokens, and the last
-// ones before these. Experimental: it may change in any minor version.
-type ChosenBlocks struct {
-	// How many blocks are chosen for each KV head: those whose keys may score highest. Needs a
-	// cache.
-	TopBlocks   int
-	FirstBlocks int // How many first blocks are read as well; 0: one; NoFirstBlocks: none.
-	LastBlocks  int // How many blocks before their own, as well; 0: one; NoLastBlocks: none.
-	// How many consecutive new tokens of a session choose together, and read the same blocks; 0:
-	// one.
-	TokensPerChoice int
-	// Instead of TopBlocks, ListBlocks indices in the block table for each choice and KV head in
-	// ascending order, NoBlock after the last.
-	Lists      []uint32
-	ListBlocks int
-}
-
 // choices returns how often blocks are chosen for a KV head.
 func (c *ChosenBlocks) choices(batch batchRows) int {
 	count, tokens := uint64(0), uint64(1)
@@ -151,24 +133,6 @@ func (c *ChosenBlocks) place(n *numbers, batch batchRows, kvHeads int) *raw.Chos
 	})
 	out.Lists = n.blocks("Lists", c.Lists, c.choices(batch), kvHeads, c.ListBlocks)
 	return out
-}
-
-// AttentionParams vary attention. The zero value, and nil, have the defaults.
-type AttentionParams struct {
-	Scale float32 // Factor of the scores, finite; 0: 1 / sqrt(key dim).
-	// A query sees all of its sequence, not just its own position and those before it.
-	Bidirectional bool
-	Window        int // A query sees its own position and Window - 1 before it; 0: the layer's.
-	// First positions that are seen regardless of the window; 0: the layer's; NoSinks: none.
-	Sinks   int
-	Softcap float32 // 0: none.
-	// The window and sinks of each KV head, instead of Window and Sinks; 0: the layer's;
-	// NoHeadSinks: none. nil: all heads have the same.
-	HeadWindows, HeadSinks []uint32
-	ALiBiSlopes            []float32
-	SinkLogits             []float32     // One per query head, as learned attention sinks.
-	Mask                   *Mask         // nil: none.
-	ChosenBlocks           *ChosenBlocks // Experimental. nil: all blocks are read.
 }
 
 // place returns the params of C, which point into the caller's slices.

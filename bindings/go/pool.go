@@ -89,7 +89,7 @@ func (p *Pool) Release(blocks ...Block) error {
 func (p *Pool) Stats() (PoolStats, error) {
 	out := sized(&raw.PoolStats{})
 	err := call("pool stats", p, func() raw.Status { return raw.PoolGetStats(p.handle, out) })
-	return poolStatsOf(out), err
+	return reported[PoolStats](out), err
 }
 
 // Validate checks all invariants of the pool. Call it while no other goroutine uses the pool.

@@ -70,7 +70,7 @@ func (p Prefix) Stats(salt string) (PrefixStats, error) {
 	) raw.Status {
 		return raw.PrefixGetStats(cache, salt, size, out)
 	})
-	return prefixStatsOf(out), err
+	return reported[PrefixStats](out), err
 }
 
 // StatsOfAll returns the statistics of the whole index.
@@ -79,7 +79,7 @@ func (p Prefix) StatsOfAll() (PrefixStats, error) {
 	err := call("prefix stats", p.cache, func() raw.Status {
 		return raw.PrefixGetStats(p.cache.handle, nil, raw.AllSalts, out)
 	})
-	return prefixStatsOf(out), err
+	return reported[PrefixStats](out), err
 }
 
 // Clear drops every cached block of one salt that is neither in use nor pinned.
@@ -132,7 +132,7 @@ func (p Prefix) Events(next *uint64, events []PrefixEvent) (written int, lost ui
 		return 0, 0, err
 	}
 	for i := range copied[:count] {
-		events[i] = prefixEventOf(&copied[i])
+		events[i] = reported[PrefixEvent](&copied[i])
 	}
 	*next = number
 	return int(count), lost, nil

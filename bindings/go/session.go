@@ -14,14 +14,6 @@ const (
 	NoBlock uint32 = raw.NoBlock
 )
 
-// SessionConfig describes a session. The zero value has the defaults.
-type SessionConfig struct {
-	Priority  int32 // ChooseVictims names sessions of higher priority last.
-	PrefixUse PrefixUse
-	// Any bytes, up to 256: sessions share prefixes only with those of the same salt. "": none.
-	Salt string
-}
-
 // SessionID names an open session. ChooseVictims returns such ids; they do not keep a session from
 // being collected.
 type SessionID uint64
@@ -43,7 +35,7 @@ func newSession(cache *Cache, handle raw.Session) *Session {
 func (c *SessionConfig) place() *raw.SessionConfig {
 	out := sized(&raw.SessionConfig{})
 	salt := []byte(c.Salt)
-	out.Priority, out.PrefixUse = c.Priority, int32(c.PrefixUse)
+	(&numbers{}).fill(c, out)
 	out.Salt, out.SaltSize = unsafe.Pointer(first(salt)), uint64(len(salt))
 	return out
 }
@@ -190,7 +182,7 @@ func (s *Session) SetPriority(priority int32) error {
 func (s *Session) Info() (SessionInfo, error) {
 	out := sized(&raw.SessionInfo{})
 	err := call("session info", s, func() raw.Status { return raw.SessionGetInfo(s.handle, out) })
-	return sessionInfoOf(out), err
+	return reported[SessionInfo](out), err
 }
 
 // BlockTable returns the block ids of one group, including reserved blocks. A block that left the

@@ -155,5 +155,5 @@ func (s Store) Stats() (StoreStats, error) {
 	err := call("store stats", s.cache, func() raw.Status {
 		return raw.StoreGetStats(s.cache.handle, out)
 	})
-	return storeStatsOf(out), err
+	return reported[StoreStats](out), err
 }

@@ -86,7 +86,7 @@ from .raw import Eviction, HugePages, Isa, LayerKind, Layout, Rotation, Storage
 Path: TypeAlias = "str | os.PathLike[str]"'''
 
 # Fields that only C has, or that have another name in Python.
-NOT_HERE = {"allocator", "bidirectional", "durable", "rotation_matrices"}
+NOT_HERE = {"allocator", "bidirectional", "durable", "list_blocks", "rotation_matrices"}
 NOT_HERE |= {"pkv_store_config.store"}
 BY_HAND = {"path"}
 # The library's default is another number than 0.
@@ -247,9 +247,14 @@ def config_field(field, api):
     return "float = 0.0" if kind["name"] == "float" else f"int = {DEFAULTS.get(name, 0)}"
 
 
+def doc_of_field(field):
+    text, flag = generator.one_line(field["doc"]), field["name"] in generator.FLAGS
+    return generator.with_flags(text, "False", "True") if flag else text
+
+
 def config_lines(struct, api):
     documented = {
-        field["name"]: (config_field(field, api), generator.one_line(field["doc"]))
+        field["name"]: (config_field(field, api), doc_of_field(field))
         for field in generator.given(struct)
         if not {field["name"], f"{struct['name']}.{field['name']}"} & NOT_HERE
     }

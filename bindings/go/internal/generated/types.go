@@ -10,7 +10,7 @@ import "unsafe"
 // HeaderVersion is the version of the headers this was made of.
 const HeaderVersion = "1.0.0"
 
-// A `group` parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups.
+// A Group parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups.
 const AllGroups = 0xFFFFFFFF
 
 // In a block table: a block that left the window. In a list: an unused entry.
@@ -24,17 +24,17 @@ const NoToken = -1
 // The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1
 
-// A value of `sinks` that means none, even if the layer's group has some.
+// A value of Sinks that means none, even if the layer's group has some.
 const NoSinks = 0xFFFFFFFF
 
-// Pass it as salt_size to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
+// Pass it as SaltSize to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
 // functions refuse it.
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// Pass it as `blocks` to pkv_prefix_set_quota to mean no limit.
+// Pass it as Blocks to pkv_prefix_set_quota to mean no limit.
 const NoQuota = 0xFFFFFFFFFFFFFFFF
 
-// Pass it as duration_ms of RETURN to mean that the text will not continue.
+// Pass it as DurationMs of RETURN to mean that the text will not continue.
 const HintNever = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
