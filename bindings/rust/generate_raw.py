@@ -35,6 +35,12 @@ TYPES = {
 }
 KEYWORDS = {"in", "type", "ref", "match", "move", "use", "loop", "where", "final", "self"}
 
+CONFIGS = {"pkv_attention_params", "pkv_cache_config", "pkv_chosen_blocks", "pkv_file_config"}
+CONFIGS |= {"pkv_layer_group", "pkv_prefix_config", "pkv_session_config"}
+# Fields that the crate sets in a way of its own.
+OF_CONSTRUCTORS = {"durable", "group_count", "key_dim", "kind", "kv_heads", "layer_bytes"}
+OF_CONSTRUCTORS |= {"layers", "list_blocks", "query_heads", "top_blocks"}
+
 HEAD = """// The C interface of libpagedkv. Made by generate_raw.py: do not edit.
 
 use std::os::raw::{c_char, c_int, c_void};
@@ -128,6 +134,37 @@ def struct_lines(struct, api):
     return [*lines, "    }", "}"]
 
 
+def setter_lines(api, struct):
+    """A macro with the methods that set the numbers of a struct, for the crate pagedkv."""
+    lines = [
+        "",
+        "#[doc(hidden)]",
+        "#[macro_export]",
+        f"macro_rules! {struct['name']}_setters {{",
+        "    () => {",
+    ]
+    enums = {enum["name"] for enum in api["enums"]}
+    for field in generator.given(struct):
+        name, kind = field["name"], field["type"].get("name")
+        if kind is None or name in OF_CONSTRUCTORS:
+            continue
+        doc, argument, value = field["doc"].replace("PKV_", ""), "", "1"
+        if name in generator.FLAGS | {"bidirectional"}:
+            doc = generator.with_flags(doc.replace(" Default 0.", ""), "Without it", "With it")
+        else:
+            of_enum = "".join(part.capitalize() for part in kind.split("_")[1:])
+            argument = f", {name}: {of_enum if kind in enums else TYPES[kind]}"
+            value = name
+        lines += [
+            *documentation(doc, 8),
+            f"        pub fn {name}(mut self{argument}) -> Self {{",
+            f"            self.c.0.{name} = {value};",
+            "            self",
+            "        }",
+        ]
+    return [*lines, "    };", "}"]
+
+
 def function_lines(api):
     lines = [
         "",
@@ -169,6 +206,8 @@ def raw(api):
         lines += enum_lines(enum)
     for struct in api["structs"]:
         lines += struct_lines(struct, api)
+        if struct["name"] in CONFIGS:
+            lines += setter_lines(api, struct)
     return lines + function_lines(api)
 
 

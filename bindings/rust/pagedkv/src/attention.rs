@@ -144,15 +144,7 @@ impl<'a> ChosenBlocks<'a> {
         chosen
     }
 
-    setters! {
-        /// The number of first blocks that are also read.
-        c first_blocks(count: u32) = count;
-        /// The number of blocks before their own that are also read.
-        c last_blocks(count: u32) = count;
-        /// How many consecutive new tokens of a session choose together, and read the same blocks:
-        /// 64 to 128 for prompts, `u32::MAX` for trees. Default: 1.
-        c tokens_per_choice(count: u32) = count;
-    }
+    sys::pkv_chosen_blocks_setters! {}
 
     /// How often blocks are chosen for a KV head.
     fn choices(&self, batch: &BatchRows<'_>) -> usize {
@@ -240,23 +232,13 @@ impl<'a> AttentionParams<'a> {
         Self::default()
     }
 
+    sys::pkv_attention_params_setters! {}
+
     setters! {
-        /// Factor of the scores.
-        c scale(scale: f32) = scale;
-        /// A query sees all of its sequence, not only the positions before it.
-        c bidirectional() = 1;
-        /// A query sees its own position and `tokens - 1` before it; 0: as far as the layer's
-        /// window.
-        c window(tokens: u32) = tokens;
-        /// First positions that are seen regardless of the window. 0: those of the layer;
-        /// [`NO_SINKS`](crate::NO_SINKS): none.
-        c sinks(tokens: u32) = tokens;
         /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
         head_windows(tokens: &'a [u32]) = Some(tokens);
         /// Sinks for each KV head, in place of [`sinks`](Self::sinks).
         head_sinks(tokens: &'a [u32]) = Some(tokens);
-        /// Scores become softcap * tanh(score / softcap).
-        c softcap(softcap: f32) = softcap;
         /// A slope per query head (ALiBi).
         alibi_slopes(slopes: &'a [f32]) = Some(slopes);
         /// A logit per query head that takes part in the softmax without a value.

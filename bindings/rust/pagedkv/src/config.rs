@@ -75,30 +75,9 @@ impl LayerGroup {
         self
     }
 
+    sys::pkv_layer_group_setters! {}
+
     setters! {
-        /// Head dim of values and outputs, if it differs from that of keys.
-        c value_dim(dim: u32) = dim;
-        /// Type of stored keys and values.
-        c dtype(dtype: Dtype) = dtype;
-        /// Type of stored values, if it differs from that of keys.
-        c value_dtype(dtype: Dtype) = dtype;
-        /// A token sees itself and `tokens - 1` before it. Blocks that leave the window are freed.
-        c window(tokens: u32) = tokens;
-        /// With a window: the first tokens, which stay visible and in memory.
-        c sinks(tokens: u32) = tokens;
-        /// Blocks of this group. Set them in all groups, or
-        /// [`CacheConfig::memory_bytes`](CacheConfig::memory_bytes).
-        c blocks(blocks: u64) = blocks;
-        /// With states: a step that reaches past a multiple of this many tokens keeps the state
-        /// there, for as long as the session has that token. A multiple of the block size. Default:
-        /// no such checkpoints.
-        c checkpoint_tokens(tokens: u32) = tokens;
-        /// With states: a step of at most this many new tokens of a session keeps the state after
-        /// each of them until its commit, so that [`Batch::accept`](crate::Batch::accept) can end
-        /// at any; up to 256. Default: none.
-        c max_draft_tokens(tokens: u32) = tokens;
-        /// How rows of K and V are rotated before they are stored.
-        c rotation(rotation: Rotation) = rotation;
         /// Experimental. An orthogonal matrix for K, `[key_dim][key_dim]`, instead of
         /// [`rotation`](Self::rotation).
         key_rotation(matrix: impl Into<Vec<f32>>) = Some(matrix.into());
@@ -172,22 +151,7 @@ impl PrefixConfig {
         Self::default()
     }
 
-    setters! {
-        /// Which unused cached blocks are evicted first.
-        c eviction(eviction: Eviction) = eviction;
-        /// At most this many block positions are pinned at once. Default: a quarter of the blocks
-        /// of the largest group.
-        c max_pinned_blocks(blocks: u64) = blocks;
-        /// At most this many are cached of one salt, unless
-        /// [`Prefix::set_quota`](crate::Prefix::set_quota) sets another limit. Default: no limit.
-        c max_blocks_per_salt(blocks: u64) = blocks;
-        /// How many events are kept for [`Prefix::read_events`](crate::Prefix::read_events).
-        /// Default: none.
-        c max_events(events: u32) = events;
-        /// Parameters of the model that are used for each token: blocks are weighed by the time
-        /// that they save, which grows with their position. Default: all weigh the same.
-        c active_parameters(parameters: u64) = parameters;
-    }
+    sys::pkv_prefix_config_setters! {}
 }
 
 /// The configuration of a [`Cache`](crate::Cache). Set `blocks` of all groups, or `memory_bytes`.
@@ -231,32 +195,13 @@ impl CacheConfig {
         }
     }
 
+    sys::pkv_cache_config_setters! {}
+
     setters! {
-        /// Where keys and values are stored. Default: `PAGED`.
-        c storage(storage: Storage) = storage;
-        /// How the bytes of a paged cache are arranged. Default: `PACKED`.
-        c layout(layout: Layout) = layout;
-        /// Tokens per block, a multiple of 16. Default: 16.
-        c block_size(tokens: u32) = tokens;
-        /// Capacity as a budget for K, V and states: every group gets the same number of blocks, as
-        /// many as fit.
-        c memory_bytes(bytes: u64) = bytes;
-        /// The groups share `memory_bytes`: one group can use what another does not need.
-        c groups_share_memory() = 1;
         /// Keys and values, and states, are in an unnamed file in this directory, of which the
         /// OS keeps as much in memory as fits: for texts that are larger than memory and read by
         /// chosen blocks. Only with storage `PAGED`. Default: memory.
         memory_directory(directory: impl Into<PathBuf>) = Some(directory.into());
-        /// Threads that compute attention, including the caller's. Default: one per CPU.
-        c threads(threads: u32) = threads;
-        /// The instruction set of the kernels. Default: the best one of this CPU.
-        c isa(isa: Isa) = isa;
-        /// Huge pages for the memory of K and V.
-        c huge_pages(pages: HugePages) = pages;
-        /// Touches all memory when the cache is created, so that later calls cause no page faults.
-        c prefault() = 1;
-        /// Blocks of each group reserved for sessions that already have tokens. Default: 0.
-        c watermark_blocks(blocks: u32) = blocks;
         /// Keeps the blocks of ended sessions for new ones that begin with the same tokens.
         prefix(prefix: PrefixConfig) = Some(prefix);
         /// Where blocks of the prefix index are stored when memory is short. Only with storage

@@ -35,9 +35,9 @@ impl<'a> FileConfig<'a> {
         Self::default()
     }
 
+    sys::pkv_file_config_setters! {}
+
     setters! {
-        /// Includes the prefix index, if the cache has one.
-        c prefix_index() = 1;
         /// Identifies the model (for example a hash of its weights), in up to 64 bytes. Loading a
         /// file with another one fails with `MISMATCH`.
         fingerprint(fingerprint: &'a [u8]) = fingerprint;
@@ -46,13 +46,6 @@ impl<'a> FileConfig<'a> {
         /// Whether saving waits for the disk. If not, a power cut may lose both the old file and
         /// the new one. Default: true.
         c durable(durable: bool) = durability(durable);
-        /// Accepts the salts of a file without a key, which anyone who can write the file chooses.
-        /// Without this, such a file is a `MISMATCH` if the cache has a prefix index.
-        c trust_salts() = 1;
-        /// For loading: the most tokens of all sequences, which take memory even where they share
-        /// blocks. By default it is 64 times as many as the cache can hold, and those of the file,
-        /// each once.
-        c max_tokens(most: u64) = most;
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_file_config {

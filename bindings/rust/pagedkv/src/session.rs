@@ -26,12 +26,9 @@ impl<'a> SessionConfig<'a> {
         Self::default()
     }
 
+    sys::pkv_session_config_setters! {}
+
     setters! {
-        /// Sessions of a higher priority are chosen last by
-        /// [`Cache::choose_victims`](crate::Cache::choose_victims).
-        c priority(priority: i32) = priority;
-        /// How the session uses the prefix index.
-        c prefix_use(prefix_use: PrefixUse) = prefix_use;
         /// Sessions share prefixes only with those of the same salt; up to 256 bytes.
         salt(salt: &'a (impl AsRef<[u8]> + ?Sized)) = Some(salt.as_ref());
     }
