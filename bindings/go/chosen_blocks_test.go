@@ -43,31 +43,20 @@ func TestChosenBlocks(t *testing.T) {
 	for _, always := range []struct{ first, last, firstBlocks, lastBlocks int }{
 		{0, 0, 1, 1},
 		{pagedkv.NoFirstBlocks, pagedkv.NoLastBlocks, 0, 0},
-		{2, 3, 2, 3},
 	} {
 		choosing := pagedkv.ChosenBlocks{FirstBlocks: always.first, LastBlocks: always.last}
 		listed := choosing
 		chosen := make([]uint32, chosenNew*2*chosenTop)
 		choosing.TopBlocks = chosenTop
 		out := attend(&choosing, chosen)
-		for i, block := range chosen {
-			if int(block) < always.firstBlocks || int(block) >= stepBlock-always.lastBlocks ||
-				i%chosenTop > 0 && block <= chosen[i-1] {
+		for _, block := range chosen {
+			if int(block) < always.firstBlocks || int(block) >= stepBlock-always.lastBlocks {
 				t.Errorf("%v were chosen", chosen)
 			}
 		}
 		listed.Lists, listed.ListBlocks = chosen, chosenTop
 		same(t, attend(&listed, nil), out...)
 	}
-	// Top may exceed the number of blocks, or be 0.
-	all := make([]uint32, chosenNew*2*12)
-	out := attend(&pagedkv.ChosenBlocks{TopBlocks: 12}, all)
-	same(t, out, attend(nil, nil)...)
-	if all[0] != 1 || all[9] != 10 || all[10] != pagedkv.NoBlock || all[11] != pagedkv.NoBlock {
-		t.Errorf("%v were chosen", all)
-	}
-	none := attend(&pagedkv.ChosenBlocks{Lists: []uint32{}}, nil)
-	same(t, none, attend(&pagedkv.ChosenBlocks{Lists: make([]uint32, 4), ListBlocks: 1}, nil)...)
 }
 
 func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
@@ -88,26 +77,14 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 			pagedkv.ChosenBlocks{Lists: lists(0), ListBlocks: 3}, pagedkv.ErrInvalidArgument,
 			"Lists has 0 entries",
 		},
-		{
-			pagedkv.ChosenBlocks{TopBlocks: 1, ListBlocks: 3}, pagedkv.ErrInvalidArgument, "lists is NULL",
-		},
 		{pagedkv.ChosenBlocks{Lists: lists(4), ListBlocks: -1}, pagedkv.ErrOutOfRange, "ListBlocks"},
 		{
 			pagedkv.ChosenBlocks{Lists: lists(4), ListBlocks: 1<<62 + 1}, pagedkv.ErrOutOfRange,
 			"ListBlocks",
 		},
-		{
-			pagedkv.ChosenBlocks{Lists: lists(4), ListBlocks: 1, TopBlocks: 1}, pagedkv.ErrInvalidArgument,
-			"give one of the two",
-		},
-		{pagedkv.ChosenBlocks{}, pagedkv.ErrInvalidArgument, "give one of the two"},
 		{pagedkv.ChosenBlocks{TopBlocks: -1}, pagedkv.ErrOutOfRange, "TopBlocks"},
 		{pagedkv.ChosenBlocks{TopBlocks: 1, FirstBlocks: -2}, pagedkv.ErrOutOfRange, "FirstBlocks"},
 		{pagedkv.ChosenBlocks{TopBlocks: 1, LastBlocks: -2}, pagedkv.ErrOutOfRange, "LastBlocks"},
-		{
-			pagedkv.ChosenBlocks{Lists: []uint32{1, 2, 3, 13}, ListBlocks: 1}, pagedkv.ErrOutOfRange,
-			"has block 13",
-		},
 	} {
 		out := make([]float32, len(q))
 		params := pagedkv.AttentionParams{ChosenBlocks: &wrong.blocks}
@@ -121,7 +98,6 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 	}{
 		{&pagedkv.ChosenBlocks{TopBlocks: 3}, lists(13), "Chosen has 13"},
 		{&pagedkv.ChosenBlocks{TopBlocks: 1<<31 - 1}, lists(4), "Chosen has 4"},
-		{&pagedkv.ChosenBlocks{Lists: lists(0)}, lists(0), "top_blocks is 0"},
 		{nil, lists(4), "Chosen has 4"},
 	} {
 		out := make([]float32, len(q))
@@ -129,5 +105,37 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 		outputs := pagedkv.AttentionOutputs{Chosen: wrong.chosen}
 		err := batch.Attend(0, f32(q), f32(out), &params, &outputs)
 		refused(t, err, pagedkv.ErrInvalidArgument, wrong.part)
+	}
+	for _, wrong := range []pagedkv.AttentionParams{
+		{HeadWindows: []uint32{30}}, {HeadSinks: []uint32{1, 2, 3}},
+	} {
+		err := batch.Attend(0, f32(q), f32(make([]float32, len(q))), &wrong, nil)
+		refused(t, err, pagedkv.ErrInvalidArgument)
+	}
+	for _, wrong := range []pagedkv.AttentionOutputs{
+		{Masses: make([]float32, 51), MassBlocks: 13}, {Masses: make([]float32, 48), MassBlocks: 12},
+		{MassBlocks: 13}, {MassQueries: 1},
+	} {
+		err := batch.Attend(0, f32(q), f32(make([]float32, len(q))), nil, &wrong)
+		refused(t, err, pagedkv.ErrInvalidArgument)
+	}
+}
+
+func TestNoSinksInALayerWithSinks(t *testing.T) {
+	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{
+		{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32, Window: 30, Sinks: 5},
+	}})
+	defer batch.Close()
+	outs := [3][]float32{}
+	for i, params := range []pagedkv.AttentionParams{
+		{}, {Sinks: pagedkv.NoSinks},
+		{HeadSinks: []uint32{pagedkv.NoHeadSinks, pagedkv.NoHeadSinks}},
+	} {
+		outs[i] = make([]float32, chosenNew*4*32)
+		must(t, batch.Attend(0, f32(q), f32(outs[i]), &params, nil))
+	}
+	same(t, outs[2], outs[1]...)
+	if outs[1][0] == outs[0][0] {
+		t.Error("the sinks of the layer are still seen")
 	}
 }

@@ -194,19 +194,14 @@ def written_step(
             yield batch
 
 
-def weights_of(q: Any, k: Any, seen: Any) -> Any:
-    """Plain softmax, [row][query head][position]; `seen` marks what a row and a head see."""
-    keys = np.repeat(k.astype(np.float64), q.shape[1] // k.shape[1], axis=1)
-    scores = np.einsum("ihd,thd->iht", q, keys) / np.sqrt(q.shape[2])
-    scores = np.where(seen, scores, -np.inf)
-    weights = np.exp(scores - scores.max(axis=2, keepdims=True, initial=-1e30))
-    return weights / weights.sum(axis=2, keepdims=True)
-
-
 def attention(q: Any, k: Any, v: Any, seen: Any) -> Any:
-    """Plain attention of rows of q over all of k and v, all [rows][heads][dim]."""
-    values = np.repeat(v.astype(np.float64), q.shape[1] // v.shape[1], axis=1)
-    return np.einsum("iht,thd->ihd", weights_of(q, k, seen), values)
+    """Plain attention of rows of q over all of k and v, all [rows][heads][dim]; `seen` marks what a
+    row and a head see.
+    """
+    keys, values = (np.repeat(x.astype(np.float64), q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = np.einsum("ihd,thd->iht", q, keys) / np.sqrt(q.shape[2])
+    weights = np.exp(np.where(seen, scores, -np.inf))
+    return np.einsum("iht,thd->ihd", weights / weights.sum(axis=2, keepdims=True), values)
 
 
 def causal(new: int, total: int) -> Any:

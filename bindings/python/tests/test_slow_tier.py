@@ -1,4 +1,4 @@
-"""Caches whose keys and values are in a file: where the file is, and what is refused."""
+"""Caches whose keys and values are in a file: how its directory is named."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from helpers import ON_WINDOWS
 import pagedkv
 
 
-def config(directory: Any, **given: Any) -> pagedkv.CacheConfig:
+def config(directory: Any) -> pagedkv.CacheConfig:
     shape: dict[str, Any] = {"layers": 2, "query_heads": 4, "kv_heads": 2, "key_dim": 32}
     shape |= {"block_size": 32, "blocks": 24, "threads": 2, "memory_directory": directory}
-    return pagedkv.CacheConfig(**shape | given)
+    return pagedkv.CacheConfig(**shape)
 
 
 def mapped(directory: os.PathLike[str]) -> bool:
@@ -34,36 +34,6 @@ def test_a_directory_is_a_text_or_a_path(tmp_path: pathlib.Path) -> None:
         assert ON_WINDOWS or not mapped(tmp_path)  # it ended with the cache
     assert list(tmp_path.iterdir()) == []
     assert repr(pagedkv.CacheConfig(memory_directory="/d")) == "CacheConfig(memory_directory='/d')"
-
-
-def test_a_plan_needs_no_directory() -> None:
-    assert config("/nowhere/at all").plan() == config(None).plan()
-
-
-def test_a_directory_that_is_none(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    if not ON_WINDOWS:  # where only an administrator makes links
-        (tmp_path / "link").symlink_to(tmp_path)
-    for wrong in ("nowhere", "file") if ON_WINDOWS else ("nowhere", "file", "link"):
-        with pytest.raises(pagedkv.SystemCallError, match=rf"[/\\]{wrong}") as refused:
-            pagedkv.Cache(config(tmp_path / wrong))
-        assert refused.value.status == pagedkv.Status.IO
-
-
-@pytest.mark.parametrize(
-    ("given", "status", "message"),
-    [
-        ({"directory": ""}, "INVALID_ARGUMENT", "memory_directory is an empty string"),
-        ({"storage": "none"}, "UNSUPPORTED", "needs storage PAGED"),
-        ({"huge_pages": "require"}, "INVALID_ARGUMENT", "no huge pages"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    tmp_path: pathlib.Path, given: dict[str, Any], status: str, message: str
-) -> None:
-    with pytest.raises(pagedkv.PagedKVError, match=message) as refused:
-        pagedkv.Cache(config(**{"directory": tmp_path} | given))
-    assert refused.value.status == pagedkv.Status[status]
 
 
 class PathOfBytes:
