@@ -1,7 +1,7 @@
 """The loader for opening the library at run time has every function of the headers. The targets of
 links in documents exist: files, pictures, headings; of addresses elsewhere only the form is
-checked. Lines of prose have at most 100 columns. The recipes in src/README.md name files and
-functions that exist."""
+checked. Lines of prose have at most 100 columns. Tables have a header, and rows of one width. The
+recipes in src/README.md name files and functions that exist."""
 
 import re
 
@@ -16,6 +16,7 @@ ROW = re.compile(r"^\| \d+ \| (.*?) \| (.*?) \|", re.M)
 FILE = re.compile(r"`([a-z][\w./*-]*)`")
 FUNCTION = re.compile(r"`([a-z]\w*)\(\)`")
 PLACEHOLDER = re.compile("NAME|NOUN|ROOM")
+TABLE = re.compile(r"^\|.*$(?:\n\|.*$)*", re.M)
 DECLARED = re.compile(r"PKV_API[^;(]*?\bpkv_(\w+)\s*\(")
 
 
@@ -73,6 +74,21 @@ def check_width(text):
         before = line
 
 
+def columns(row):
+    return len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row)))
+
+
+def check_tables(text):
+    """Lists tables that a blank line cuts in two, and rows with a different number of columns."""
+    for table in TABLE.finditer(re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
+        rows = table[0].split("\n")
+        if len(rows) < 2 or not re.fullmatch(r"\|(?:-+\|)+", rows[1]):
+            yield f"a table without a header: {rows[0][:60]}"
+        for row in rows:
+            if columns(row) != columns(rows[0]):
+                yield f"a row with a different number of columns: {row[:60]}"
+
+
 def named(root, name, beside):
     """The files that a recipe names: below the tree, below src, or beside the one before."""
     for folder in (root, root / "src", beside):
@@ -116,6 +132,7 @@ def check(root):
         name = document.relative_to(root).as_posix()
         found += [f"{name}: {gap}" for gap in check_links(root, document)]
         found += [f"{name}: {wide}" for wide in check_width(document.read_text())]
+        found += [f"{name}: {odd}" for odd in check_tables(document.read_text())]
     return found + [f"src/README.md: {gap}" for gap in check_recipes(root)]
 
 
