@@ -3,11 +3,9 @@ package pagedkv_test
 import (
 	"bytes"
 	"errors"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	pagedkv "github.com/pagedkv/pagedkv/bindings/go"
 )
@@ -80,47 +78,19 @@ func (e *engine) check(t *testing.T, session *pagedkv.Session) {
 	})
 }
 
-func elsewhere(store *pagedkv.StoreConfig) (*engine, pagedkv.CacheConfig) {
+func elsewhere() (*engine, pagedkv.CacheConfig) {
 	own := &engine{blocks: map[[2]uint32][]byte{}}
 	group := pagedkv.LayerGroup{
 		Layers: 1, Kind: pagedkv.LayersOpaqueKV, LayerBytes: elsewhereBytes, Blocks: 16,
 	}
 	return own, pagedkv.CacheConfig{
 		Groups: []pagedkv.LayerGroup{group, group}, Storage: pagedkv.StorageNone,
-		Prefix: &pagedkv.PrefixConfig{}, Store: store, BlockIO: own,
-	}
-}
-
-func TestBlocksElsewhereComeBackFromAStore(t *testing.T) {
-	own, config := elsewhere(&pagedkv.StoreConfig{Directory: filepath.Join(t.TempDir(), "store")})
-	cache, err := pagedkv.NewCache(config)
-	must(t, err)
-	defer cache.Close()
-	text := numbered(1, 32)
-	must(t, own.compute(t, cache, text).Close())
-	queued, err := cache.Store().Flush(20 * time.Second)
-	must(t, err)
-	must(t, cache.Prefix().Clear(""))
-	own.Lock()
-	own.blocks = map[[2]uint32][]byte{}
-	own.Unlock()
-	must(t, errorOf(cache.Prefix().Hint("", text, pagedkv.Hint{Action: pagedkv.HintPrefetch})))
-	cached, err := cache.Store().Wait("", text, 20*time.Second)
-	if err != nil || queued != 0 || cached != 32 {
-		t.Fatalf("%d blocks wait, %d tokens are back, %v", queued, cached, err)
-	}
-	session := open(t, cache)
-	if matched, err := session.Admit(text, 0); err != nil || matched != 32 {
-		t.Errorf("%d tokens matched, %v", matched, err)
-	}
-	own.check(t, session)
-	if stats, err := cache.Stats(); err != nil || stats.FailedCopies != 0 {
-		t.Errorf("%+v, %v", stats, err)
+		Prefix: &pagedkv.PrefixConfig{}, BlockIO: own,
 	}
 }
 
 func TestAnErrorOfBlockIOIsThatOfASave(t *testing.T) {
-	own, config := elsewhere(nil)
+	own, config := elsewhere()
 	cache, err := pagedkv.NewCache(config)
 	must(t, err)
 	defer cache.Close()
@@ -144,7 +114,7 @@ func TestAnErrorOfBlockIOIsThatOfASave(t *testing.T) {
 	}
 	own.err = nil
 	must(t, save())
-	other, config := elsewhere(nil)
+	other, config := elsewhere()
 	loading, err := pagedkv.NewCache(config)
 	must(t, err)
 	defer loading.Close()

@@ -183,29 +183,9 @@ def test_no_hook_may_call_the_library(tmp_path: pathlib.Path) -> None:
         assert answers == ["REENTRANT"] * 2
 
 
-def test_a_config_needs_both() -> None:
+def test_a_class_is_no_block_io() -> None:
     group = pagedkv.LayerGroup(layers=1, kind="opaque_kv", layer_bytes=BYTES, blocks=4)
-    with pytest.raises(pagedkv.PagedKVError, match="block_io is NULL"):
-        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], storage="none"))
     wrong: Any = Engine
     config = pagedkv.CacheConfig(groups=[group], storage="none", block_io=wrong)
     with pytest.raises(pagedkv.MisuseError, match="a BlockIO is needed, this is <class"):
         pagedkv.Cache(config)
-    group = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=4)
-    with pytest.raises(pagedkv.PagedKVError, match="no group is opaque"):
-        pagedkv.Cache(pagedkv.CacheConfig(groups=[group], block_io=Engine()))
-
-
-def test_what_needs_the_numbers_is_refused() -> None:
-    rows = np.zeros((1, 1, 16), np.float32)
-    with make(Engine()) as cache, cache.open_session() as session:
-        batch = cache.begin([session], [1])
-        for call in (
-            lambda: batch.write(0, rows, rows),
-            lambda: batch.attend(0, rows),
-            lambda: session.read(0, 0, 1),
-            lambda: cache.kv_view(0),
-        ):
-            with pytest.raises(pagedkv.MisuseError, match="only the engine can read the blocks"):
-                call()
-        batch.abort()

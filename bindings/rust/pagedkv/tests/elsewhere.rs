@@ -101,28 +101,6 @@ fn a_file_brings_blocks_back() {
 }
 
 #[test]
-fn a_store_brings_blocks_back() {
-    let engine = Arc::new(Engine::default());
-    let folder =
-        std::env::temp_dir().join(format!("pagedkv-elsewhere-store-{}", std::process::id()));
-    let cache = Cache::new(&config(&engine).store(StoreConfig::directory(&folder))).unwrap();
-    let text: Vec<i32> = (0..32).collect();
-    drop(compute(&cache, &engine, &text, 3));
-    assert_eq!(cache.flush_store(LONG).unwrap(), 0);
-    cache.prefix().clear(Salt::None).unwrap();
-    engine.blocks.lock().unwrap().clear();
-    cache.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
-    assert_eq!(cache.wait_for_store(Salt::None, &text, LONG).unwrap(), 32);
-    let mut session = cache.open_session().unwrap();
-    assert_eq!(session.admit(&text, 0).unwrap(), 32);
-    engine.check(&session, 3);
-    let stats = cache.stats().unwrap();
-    assert_eq!((stats.moving_blocks, stats.failed_copies), (0, 0));
-    drop((session, cache));
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
 fn an_error_or_a_panic_on_a_thread_of_the_store_is_a_miss() {
     let engine = Arc::new(Engine::default());
     let folder =
@@ -140,26 +118,4 @@ fn an_error_or_a_panic_on_a_thread_of_the_store_is_a_miss() {
     }
     drop(cache);
     std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
-fn what_needs_the_numbers_is_refused() {
-    let cache = Cache::new(&config(&Arc::default())).unwrap();
-    let mut session = cache.open_session().unwrap();
-    let mut batch = cache.begin([(&mut session, 1)]).unwrap();
-    let (rows, mut out) = ([0f32; 16], [0f32; 16]);
-    let mut refused = vec![batch.write(0, &rows, &rows), batch.attend(0, &rows, &mut out)];
-    batch.commit(&[1]).unwrap();
-    refused.push(session.read(0, 0..1, &mut out, &mut [0f32; 16]));
-    for refused in refused.into_iter().map(Result::unwrap_err) {
-        assert_eq!(refused.status(), Status::UNSUPPORTED);
-        assert!(refused.message().contains("only the engine can read"), "{refused}");
-    }
-}
-
-#[test]
-fn groups_and_hooks_need_each_other() {
-    let group = LayerGroup::opaque_kv(1, BYTES as u64).blocks(4);
-    let refused = Cache::new(&CacheConfig::new(group).storage(Storage::NONE));
-    assert_eq!(refused.unwrap_err().status(), Status::INVALID_ARGUMENT);
 }
