@@ -129,12 +129,31 @@ def camel(name):
     return "".join(part.capitalize() for part in parts).replace("Kv", "KV")
 
 
+def names_in_python(api):
+    """{a name in C: what it is in Python} of constants that texts may mention."""
+    found = {"NULL": "None"}
+    found |= {c["name"]: c["name"].removeprefix("PKV_") for c in api["constants"]}
+    for enum in api["enums"]:
+        prefix = generator.enum_prefix(enum)
+        for constant in enum["constants"]:
+            found[constant["name"]] = f"{camel(enum['name'])}.{constant['name'][len(prefix):]}"
+    return found
+
+
+def told(text):
+    """A comment of C on one line, with the names of Python."""
+    return re.sub(r"\w+", lambda word: TOLD.get(word[0], word[0]), generator.one_line(text))
+
+
+TOLD = {}
+
+
 def wrap(text, indent):
     """A docstring of this text, or nothing."""
     if not text:
         return []
     quote, margin = '"""', " " * indent
-    text = generator.one_line(text).replace("\\", "\\\\")
+    text = told(text).replace("\\", "\\\\")
     if indent + len(text) + 6 <= WIDTH:
         return [f"{margin}{quote}{text}{quote}"]
     lines = textwrap.wrap(quote + text, WIDTH - indent, break_on_hyphens=False)
@@ -248,7 +267,7 @@ def config_field(field, api):
 
 
 def doc_of_field(field):
-    text, flag = generator.one_line(field["doc"]), field["name"] in generator.FLAGS
+    text, flag = told(field["doc"]), field["name"] in generator.FLAGS
     return generator.with_flags(text, "False", "True") if flag else text
 
 
@@ -292,6 +311,7 @@ def raw(api):
 
 
 def generate(api):
+    TOLD.update(names_in_python(api))
     return {name: generator.whole(make(api)) for name, make in MADE.items()}
 
 
