@@ -1,5 +1,5 @@
-"""Makes pagedkv/generated from the C headers: raw.py, the C interface for ctypes, records.py, the
-reports of its functions, and configs.py, the numbers that callers give it.
+"""Makes pagedkv/generated from the C headers: raw.py, the C interface for ctypes, enums.py,
+records.py, the reports of its functions, and configs.py, the numbers that callers give it.
 
 usage: generate_raw.py [--check | FOLDER]
 
@@ -40,7 +40,6 @@ arguments that are enums are c_int.
 from __future__ import annotations
 
 import ctypes
-import enum
 from collections.abc import Callable
 from ctypes import c_char_p as _text
 from ctypes import c_float as _f32
@@ -53,6 +52,19 @@ from ctypes import c_uint32 as _u32
 from ctypes import c_uint64 as _u64
 from ctypes import c_void_p as _p
 from typing import Any
+
+from .enums import *  # noqa: F403
+'''
+
+ENUMS = '''"""The enums of libpagedkv.
+
+Made by generate_raw.py from the headers of C: do not edit.
+"""
+# fmt: off
+
+from __future__ import annotations
+
+import enum
 '''
 
 RECORDS = '''"""What the library reports: counts and sizes.
@@ -237,9 +249,20 @@ def record_lines(struct, api):
     return lines
 
 
+def exported(names):
+    """The list of what `from module import *` takes."""
+    return ["", "__all__ = [", *sorted(f'    "{camel(name)}",' for name in names), "]"]
+
+
 def records(api):
     structs = [struct for struct in api["structs"] if generator.reported(struct, api)]
-    return [RECORDS, *(line for struct in structs for line in record_lines(struct, api))]
+    lines = [line for struct in structs for line in record_lines(struct, api)]
+    return [RECORDS, *exported(struct["name"] for struct in structs), *lines]
+
+
+def enums(api):
+    lines = [line for enum in api["enums"] for line in enum_lines(enum)]
+    return [ENUMS.rstrip("\n"), *exported(enum["name"] for enum in api["enums"]), *lines]
 
 
 def config_field(field, api):
@@ -303,8 +326,6 @@ def raw(api):
         value = generator.numeral(constant["value"])
         name = constant["name"].removeprefix("PKV_")
         lines += [f"{name} = {value}", *wrap(constant["doc"], 0)]
-    for enum in api["enums"]:
-        lines += enum_lines(enum)
     for struct in api["structs"]:
         lines += struct_lines(struct, api)
     return lines + function_lines(api)
@@ -315,7 +336,7 @@ def generate(api):
     return {name: generator.whole(make(api)) for name, make in MADE.items()}
 
 
-MADE = {"raw.py": raw, "records.py": records, "configs.py": configs}
+MADE = {"enums.py": enums, "raw.py": raw, "records.py": records, "configs.py": configs}
 
 if __name__ == "__main__":
     generator.main(HERE / "pagedkv/generated", generate, kept=False)

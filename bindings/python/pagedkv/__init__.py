@@ -33,45 +33,10 @@ from .errors import (
     SystemCallError,
 )
 from .files import file_info, load, save
-from .generated.raw import (
-    ALL_GROUPS,
-    HINT_NEVER,
-    NO_BLOCK,
-    NO_SINKS,
-    NO_SLOT,
-    NO_TOKEN,
-    VERSION,
-    Dtype,
-    Eviction,
-    HintAction,
-    HintOutcome,
-    HintReason,
-    HugePages,
-    IndexUnit,
-    Isa,
-    LayerKind,
-    Layout,
-    LogLevel,
-    PrefixEventKind,
-    PrefixUse,
-    Retention,
-    Rotation,
-    Status,
-    Storage,
-)
-from .generated.records import (
-    CacheInfo,
-    CachePlan,
-    CacheStats,
-    ComputeInfo,
-    FileInfo,
-    HintResult,
-    PoolStats,
-    PrefixEvent,
-    PrefixStats,
-    SessionInfo,
-    StoreStats,
-)
+from .generated import enums, records
+from .generated.enums import *  # noqa: F403
+from .generated.raw import ALL_GROUPS, HINT_NEVER, NO_BLOCK, NO_SINKS, NO_SLOT, NO_TOKEN, VERSION
+from .generated.records import *  # noqa: F403
 from .kv import KVView, kv_read, kv_read_slots, kv_write, kv_write_slots
 from .mooncake import MooncakeStore
 from .pool import Pool
@@ -88,18 +53,15 @@ def library_version() -> str:
 
 
 __all__ = [
-    "ALL_GROUPS", "HINT_NEVER", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN", "AttentionOutputs",
-    "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO", "BoolMask", "Cache",
-    "CacheConfig", "CacheInfo", "CachePlan", "CacheStats", "ChosenBlocks", "Compute",
-    "ComputeInfo", "CorruptError", "DirectoryStore", "Dtype", "DtypeLike", "Eviction",
-    "ExhaustedError", "FileInfo", "HintAction", "HintOutcome", "HintReason", "HintResult",
-    "HugePages", "IndexUnit", "InternalError", "Isa", "KVIndices", "KVView", "LayerGroup",
-    "LayerKind", "LayerShape", "Layout", "LibraryNotFoundError", "LogLevel", "MisuseError",
-    "MooncakeStore", "OutOfBlocksError", "PagedKVError", "Pool", "PoolStats", "PrefixConfig",
-    "PrefixEvent", "PrefixEventKind", "PrefixEvents", "PrefixStats", "PrefixUse", "RedisStore",
-    "Resumed", "Retention", "Rotation", "Rows", "Session", "SessionInfo", "SessionStates",
-    "Snapshot", "StateBlocks", "Status", "Storage", "Store", "StoreConfig", "StoreStats",
-    "SystemCallError", "TokenIds", "TreeMask", "attention_merge", "file_info", "kv_attend",
-    "kv_read", "kv_read_slots", "kv_write", "kv_write_slots", "library", "library_version", "load",
-    "prefix_hash_blocks", "save",
+    "ALL_GROUPS", "HINT_NEVER", "NO_BLOCK", "NO_SINKS", "NO_SLOT", "NO_TOKEN",
+    "AttentionOutputs", "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO",
+    "BoolMask", "Cache", "CacheConfig", "ChosenBlocks", "Compute", "CorruptError",
+    "DirectoryStore", "DtypeLike", "ExhaustedError", "InternalError", "KVIndices", "KVView",
+    "LayerGroup", "LayerShape", "LibraryNotFoundError", "MisuseError", "MooncakeStore",
+    "OutOfBlocksError", "PagedKVError", "Pool", "PrefixConfig", "PrefixEvents", "RedisStore",
+    "Resumed", "Rows", "Session", "SessionStates", "Snapshot", "StateBlocks", "Store",
+    "StoreConfig", "SystemCallError", "TokenIds", "TreeMask", "attention_merge", "file_info",
+    "kv_attend", "kv_read", "kv_read_slots", "kv_write", "kv_write_slots", "library",
+    "library_version", "load", "prefix_hash_blocks", "save",
 ]  # fmt: skip
+__all__ += enums.__all__ + records.__all__
