@@ -5,6 +5,7 @@ errors, figures, configs), because its public types must be declared there.
 usage: generate_raw.py [--check]
 """
 
+import itertools
 import pathlib
 import re
 import sys
@@ -33,18 +34,6 @@ CAPITALS = "AVX2 AVX512 BF16 CA E4M3 E5M2 F16 F32 FP8 ID IO ISA KV LRU LSE NEON 
 CAPITALS += "TLS TTL VNNI"
 WORDS = {word.lower(): word for word in CAPITALS.split()}
 WORDS |= {"dtype": "DType", "ids": "IDs", "none": "None", "alibi": "ALiBi"}
-FIGURES = [
-    "pkv_cache_plan",
-    "pkv_cache_info",
-    "pkv_cache_stats",
-    "pkv_pool_stats",
-    "pkv_session_info",
-    "pkv_prefix_stats",
-    "pkv_prefix_event",
-    "pkv_file_info",
-    "pkv_store_stats",
-    "pkv_compute_info",
-]
 # The statuses that the binding itself compares.
 STATUSES = {"PKV_OK", "PKV_BUFFER_TOO_SMALL", "PKV_OUT_OF_BLOCKS"}
 FLAGS = generator.FLAGS | {"bidirectional"}
@@ -186,6 +175,14 @@ def comment(text, indent=""):
     width = WIDTH - TAB * len(indent) - 3
     lines = textwrap.wrap(generator.one_line(text), width, break_on_hyphens=False)
     return [f"{indent}// {line}" for line in lines]
+
+
+def documented(line, doc):
+    """A field or a constant with its comment: behind it if both are short, else above it."""
+    text = generator.one_line(told(doc))
+    if text and len(line) + len(text) <= 72:
+        return [f"\t{line} // {text}"]
+    return [*comment(doc, "\t"), f"\t{line}"]
 
 
 def wrapped(text, first, others):
@@ -430,10 +427,8 @@ def enum_lines(enum):
     ]
     for constant in enum["constants"]:
         if constant["name"] != "PKV_OK":
-            lines += [
-                *comment(constant["doc"], "\t"),
-                f"\t{constant_name(enum, constant['name'])} {kind} = {constant['value']}",
-            ]
+            name = constant_name(enum, constant["name"])
+            lines += documented(f"{name} {kind} = {constant['value']}", constant["doc"])
     return [*lines, ")"]
 
 
@@ -451,8 +446,8 @@ def figure_lines(api, struct):
         enum = field["type"].get("name")
         go = camel(enum) if enum in api.enums else api.go(field["type"])
         if field["name"] not in ("struct_size", "reserved"):
-            lines += comment(field["doc"], "\t")
-            lines.append(f"\t{camel(field['name'])} {'bool' if field['name'] in FLAGS else go}")
+            kind_of_field = "bool" if field["name"] in FLAGS else go
+            lines += documented(f"{camel(field['name'])} {kind_of_field}", field["doc"])
     return [*lines, "}"]
 
 
@@ -479,7 +474,7 @@ def config_lines(api, name):
                 go, doc = camel(kind), enum_told(api, kind, doc)
             declared = f"{camel(field['name'])} {'int' if go == 'uint32' else go}"
         if declared:
-            lines += [*comment(doc, "\t"), f"\t{declared}"]
+            lines += documented(declared, doc)
     return [*lines, "}"]
 
 
@@ -489,8 +484,9 @@ def package_file(api):
         lines += enum_lines(enum)
         if enum["name"] == "pkv_status":
             lines += status_names(enum)
-    for name in FIGURES:
-        lines += figure_lines(api, api.structs[name])
+    for struct in api.data["structs"]:
+        if generator.reported(struct, api.data):
+            lines += figure_lines(api, struct)
     for name in CONFIGS:
         lines += config_lines(api, name)
     return lines
@@ -499,34 +495,32 @@ def package_file(api):
 # ---- The parts of gofmt's layout that are needed here
 
 
+def columns(rows):
+    """Aligns cells with those of the rows above and below that also have a next cell."""
+    for column in range(3):
+        for following, run in itertools.groupby(rows, lambda row: len(row) > column + 1):
+            run = list(run)
+            width = max((len(row[column]) for row in run if following), default=0)
+            for row in run if following else []:
+                row[column] = row[column].ljust(width)
+    return ["\t" + " ".join(row) for row in rows]
+
+
 def gofmt(lines):
     """Aligns neighbouring fields, constants and table rows as gofmt does."""
     aligned, block = [], []
-
-    def flush():
-        widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in block))]
-        aligned.extend(
-            "\t" + "".join(cell.ljust(width + 1) for cell, width in zip(row, widths)) + row[-1]
-            for row in block
-        )
-        block.clear()
-
-    for line in "\n".join(lines).split("\n"):
-        row = (
-            re.fullmatch(r"\t(\w+) (\w+) (= -?\d+)", line)
+    for line in [*"\n".join(lines).split("\n"), None]:
+        row = line and (
+            re.fullmatch(r"\t(\w+) (\w+) (= -?\d+)(?: (//.*))?", line)
             or re.fullmatch(r"\t(\d+:) (\S+)", line)
-            or re.fullmatch(r"\t([\w, ]+) ([\w.*\[\]]+)", line)
+            or re.fullmatch(r"\t([\w, ]+) ([\w.*\[\]]+)(?: (//.*))?", line)
         )
-        if (
-            row
-            and row[1] not in ("return", "package")
-            and (not block or len(block[0]) == len(row.groups()))
-        ):
-            block.append(row.groups())
-        else:
-            flush()
-            aligned.append(line)
-    flush()
+        if row and row[1] not in ("return", "package"):
+            block.append([cell for cell in row.groups() if cell])
+            continue
+        aligned += columns(block)
+        block.clear()
+        aligned += [] if line is None else [line]
     return aligned
 
 

@@ -19,13 +19,6 @@ type Hint struct {
 	Duration  time.Duration // 0: without an end; others last at least a millisecond
 }
 
-// HintResult says what came of a hint.
-type HintResult struct {
-	Outcome HintOutcome
-	Reason  HintReason // why it was not done, or not for all tokens
-	Tokens  int        // how many it was or will be done for
-}
-
 func (h *Hint) place(op string) (*raw.Hint, error) {
 	n := numbers{op: op}
 	out := sized(&raw.Hint{})
@@ -38,10 +31,6 @@ func (h *Hint) place(op string) (*raw.Hint, error) {
 	return out, n.err
 }
 
-func hintResultOf(r *raw.HintResult) HintResult {
-	return HintResult{HintOutcome(r.Outcome), HintReason(r.Reason), int(r.Tokens)}
-}
-
 // Hint gives a hint about a text and returns what came of it.
 func (p Prefix) Hint(salt string, tokens []int32, hint Hint) (HintResult, error) {
 	given, err := hint.place("hint")
@@ -52,7 +41,7 @@ func (p Prefix) Hint(salt string, tokens []int32, hint Hint) (HintResult, error)
 	err = p.texted("hint", salt, tokens, func(cache raw.Cache, text *raw.Text) raw.Status {
 		return raw.HintText(cache, text, given, out)
 	})
-	return hintResultOf(out), err
+	return reported[HintResult](out), err
 }
 
 // Hint gives a hint about the session and returns what came of it.
@@ -63,5 +52,5 @@ func (s *Session) Hint(hint Hint) (HintResult, error) {
 	}
 	out := sized(&raw.HintResult{})
 	err = call("hint", s, func() raw.Status { return raw.HintSession(s.handle, given, out) })
-	return hintResultOf(out), err
+	return reported[HintResult](out), err
 }
