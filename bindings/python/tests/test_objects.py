@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import gc
 import threading
 import time
@@ -323,26 +322,3 @@ def test_configs_show_what_was_given() -> None:
     assert repr(pagedkv.RedisStore("redis://:secret@host", password="secret")) == "RedisStore()"
     params = pagedkv.AttentionParams(window=3, mask=pagedkv.TreeMask(np.zeros(3, np.int32)))
     assert repr(params) == "AttentionParams(window=3, mask=TreeMask(parents=<array int32 [3]>))"
-
-
-def test_pages_move_between_groups() -> None:
-    """Groups that share one memory."""
-    full = pagedkv.LayerGroup(1, 1, 1, 16)
-    groups = (full, dataclasses.replace(full, layers=5, window=64))
-    given: dict[str, Any] = {
-        "storage": "none",
-        "groups_share_memory": True,
-        "memory_bytes": 1 << 19,
-    }
-    config = pagedkv.CacheConfig(groups=groups, **given)
-    with pagedkv.Cache(config) as cache:
-        empty = cache.stats()
-        assert empty.pages == empty.free_pages > 8
-        with cache.open_session() as session:
-            with cache.begin([session], [16]) as batch:
-                batch.commit([1] * 16)
-            assert cache.stats().free_pages == empty.pages - 2
-    full = dataclasses.replace(full, blocks=4)
-    both = dataclasses.replace(config, groups=[full, groups[1]])
-    with pytest.raises(pagedkv.MisuseError, match="memory_bytes is 524288, and blocks of group 0"):
-        pagedkv.Cache(both)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers import connect, free_port, listens, output, until
+from helpers import connect, free_port, listens, until
 from test_package import run
 from test_store import TEXT, check_text, leave, with_store
 
@@ -25,29 +24,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@contextlib.contextmanager
-def served(port: int, folder: pathlib.Path, options: dict[str, object]) -> Iterator[None]:
-    """A server with these options, once it listens."""
-    given = {"bind": "127.0.0.1", "save": "", "dir": folder} | options
-    words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-    with subprocess.Popen([str(SERVER), *words], stdout=subprocess.DEVNULL) as server:
-
-        def is_there() -> bool:
-            assert server.poll() is None, "it has ended, perhaps because it has no TLS"
-            return listens(port)
-
-        until(is_there)
-        yield
-        server.terminate()
-
-
 @pytest.fixture
 def port(tmp_path: pathlib.Path) -> Iterator[int]:
     if SERVER is None:
         pytest.skip("redis-server and valkey-server are missing: bash tests/install-deps test")
     port = free_port()
-    with served(port, tmp_path, {"port": port, "requirepass": "secret"}):
+    words = [SERVER, "--port", str(port), "--requirepass", "secret", "--bind", "127.0.0.1"]
+    words += ["--save", "", "--dir", str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as server:
+        until(lambda: listens(port))
         yield port
+        server.terminate()
 
 
 def test_a_text_comes_back_from_a_server(port: int) -> None:
@@ -89,67 +76,11 @@ def test_refusals_are_sentences_of_the_plugin(port: int) -> None:
         with_store(pagedkv.RedisStore(password="a\0b"))
 
 
-@pytest.fixture
-def tls(tmp_path: pathlib.Path) -> Iterator[tuple[int, pathlib.Path, pathlib.Path]]:
-    """A port with TLS, and the self-signed certificate and key of its server."""
-    if SERVER is None or shutil.which("openssl") is None:
-        pytest.skip("redis-server or openssl is missing here: bash tests/install-deps test")
-    certificate, key, port = tmp_path / "server.crt", tmp_path / "server.key", free_port()
-    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1".split()
-    names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:kv.example"]
-    output("openssl", *options, *names, "-keyout", key, "-out", certificate)
-    given = {"port": 0, "tls-port": port, "tls-cert-file": certificate, "tls-key-file": key}
-    with served(port, tmp_path, given | {"tls-ca-cert-file": certificate}):
-        yield port, certificate, key
-
-
-def test_tls_checks_who_is_there(tls: tuple[int, pathlib.Path, pathlib.Path]) -> None:
-    port, certificate, key = tls
-    url = f"rediss://127.0.0.1:{port}"
-    # The server requires a client certificate, and accepts its own.
-    right = pagedkv.RedisStore(
-        url, tls_ca_file=certificate, tls_certificate_file=certificate, tls_key_file=str(key)
-    )
-    with with_store(right) as cache:
-        leave(cache)
-        assert cache.store_stats().written_items == 2
-    for same in (
-        dataclasses.replace(right, servers=f"127.0.0.1:{port}", tls=True),
-        dataclasses.replace(right, tls_server_name="kv.example"),
-        dataclasses.replace(right, tls_ca_file=None, tls_insecure_no_verify=True),
-    ):
-        with with_store(same, wait_ms=60000) as cache:
-            check_text(cache)
-    folder = certificate.parent
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"tls_server_name": "other.example"}, "ostname mismatch"),
-        ({"tls_ca_file": None}, "certificate is refused"),
-        ({"tls_ca_file": None, "tls_ca_directory": folder}, "certificate is refused"),
-        ({"tls_certificate_file": None, "tls_key_file": None}, "TLS: "),
-        ({"tls_ca_file": folder / "gone"}, "tls_ca_file: .*errno 2"),
-    ]
-    for changed, sentence in wrong:
-        with pytest.raises(pagedkv.SystemCallError, match=sentence):
-            with_store(dataclasses.replace(right, **changed))
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"tls_ca_file": "a"}, "tls_ca_file is given, but"),
-        ({"tls_server_name": "a"}, "tls_server_name is given, but"),
-        ({"tls_insecure_no_verify": True}, "tls_insecure_no_verify is 1, but"),
-        ({"tls": 2}, "tls is 2"),
-        ({"tls": -1}, "tls"),
-        ({"tls": True, "tls_key_file": "a"}, "given together"),
-        ({"tls": True, "tls_server_name": "a b"}, "tls_server_name"),
         ({"tls": True, "tls_server_name": "a\0b"}, "tls_server_name: it contains a NUL"),
         ({"tls": True, "tls_ca_file": "a\0b"}, "tls_ca_file: there is a NUL in"),
-        ({"tls": True, "tls_ca_directory": ""}, "tls_ca_directory is empty"),
-        (
-            {"tls": True, "tls_insecure_no_verify": True, "tls_ca_file": "a"},
-            "nothing would be checked",
-        ),
     ],
 )
 def test_tls_that_cannot_be(given: dict[str, Any], sentence: str) -> None:

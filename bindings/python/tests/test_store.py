@@ -110,25 +110,6 @@ def test_salts_reach_the_store() -> None:
         assert cache.wait_prefetched(TEXT, b"salt", timeout_ms=LONG) == WHOLE_BLOCKS
 
 
-def test_changed_files_are_misses(tmp_path: pathlib.Path) -> None:
-    with with_store(pagedkv.DirectoryStore(tmp_path, durable=True), secret_key=bytes(16)) as cache:
-        leave(cache)
-        for file in tmp_path.rglob("*.kv"):
-            data = bytearray(file.read_bytes())
-            data[-1] ^= 1
-            file.write_bytes(data)
-        cache.hint("prefetch", TEXT)
-        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0
-        assert cache.store_stats().corrupt_items > 0
-
-
-def test_a_directory_keeps_to_its_capacity(tmp_path: pathlib.Path) -> None:
-    with with_store(pagedkv.DirectoryStore(tmp_path, max_bytes=1)) as cache:
-        leave(cache)
-        assert cache.store_stats().written_items == 2
-        assert list(tmp_path.rglob("*.kv")) == []
-
-
 def test_a_cancelled_prefetch_is_waited_for_no_more() -> None:
     store = SlowStore()
     with with_store(store, buffer_bytes=1) as cache:  # block by block
