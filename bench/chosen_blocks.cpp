@@ -83,7 +83,7 @@ void head_windows(benchmark::State& state, const Geometry& geometry) {
   const auto all = made<pkv_attention_params>();
   auto some = all;
   some.head_windows = windows.data();
-  some.head_sinks = sinks.data();
+  some.head_sink_tokens = sinks.data();
   compare(state, geometry, 1, some, all);
 }
 

@@ -98,7 +98,7 @@ void draw_opaque(Source& draw, std::vector<pkv_layer_group>& groups) {
          .layer_indices = group.layer_indices,
          .kind = draw.chance(70) ? PKV_LAYERS_OPAQUE_KV : PKV_LAYERS_OPAQUE_STATES,
          .window = group.window,
-         .sinks = group.sinks,
+         .sink_tokens = group.sink_tokens,
          .layer_bytes = draw.chance(70) ? 200 : number(draw),
          .checkpoint_tokens = group.checkpoint_tokens,
          .max_draft_tokens = group.max_draft_tokens,
@@ -292,8 +292,8 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
 void draw_windows(Source& draw, AttentionParams& params, uint64_t heads) {
   static uint32_t windows[64];
   params.head_windows = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
-  params.head_sinks = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
-  if (params.head_windows == nullptr && params.head_sinks == nullptr) return;
+  params.head_sink_tokens = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
+  if (params.head_windows == nullptr && params.head_sink_tokens == nullptr) return;
   for (uint64_t i = 0; i < heads; i++) windows[i] = static_cast<uint32_t>(number(draw));
 }
 

@@ -107,7 +107,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 		refused(t, err, pagedkv.ErrInvalidArgument, wrong.part)
 	}
 	for _, wrong := range []pagedkv.AttentionParams{
-		{HeadWindows: []uint32{30}}, {HeadSinks: []uint32{1, 2, 3}},
+		{HeadWindows: []uint32{30}}, {HeadSinkTokens: []uint32{1, 2, 3}},
 	} {
 		err := batch.Attend(0, f32(q), f32(make([]float32, len(q))), &wrong, nil)
 		refused(t, err, pagedkv.ErrInvalidArgument)
@@ -123,13 +123,13 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 
 func TestNoSinksInALayerWithSinks(t *testing.T) {
 	batch, q := stepOverBlocks(t, pagedkv.CacheConfig{Groups: []pagedkv.LayerGroup{
-		{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32, Window: 30, Sinks: 5},
+		{Layers: 2, QueryHeads: 4, KVHeads: 2, KeyDim: 32, Window: 30, SinkTokens: 5},
 	}})
 	defer batch.Close()
 	outs := [3][]float32{}
 	for i, params := range []pagedkv.AttentionParams{
-		{}, {Sinks: pagedkv.NoSinks},
-		{HeadSinks: []uint32{pagedkv.NoHeadSinks, pagedkv.NoHeadSinks}},
+		{}, {SinkTokens: pagedkv.NoSinkTokens},
+		{HeadSinkTokens: []uint32{pagedkv.NoHeadSinkTokens, pagedkv.NoHeadSinkTokens}},
 	} {
 		outs[i] = make([]float32, chosenNew*4*32)
 		must(t, batch.Attend(0, f32(q), f32(outs[i]), &params, nil))

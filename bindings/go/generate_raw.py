@@ -109,9 +109,10 @@ CONFIGS = {
         "AttentionParams vary attention. The zero value, and nil, have the defaults.",
         {
             "head_windows": "HeadWindows []uint32",
-            "head_sinks": (
-                "HeadSinks []uint32",
-                "The sinks of each KV head, instead of Sinks. 0: the layer's; NoHeadSinks: none.",
+            "head_sink_tokens": (
+                "HeadSinkTokens []uint32",
+                "The sink tokens of each KV head, instead of SinkTokens. 0: the layer's; "
+                "NoHeadSinkTokens: none.",
             ),
             "alibi_slopes": "ALiBiSlopes []float32",
             "sink_logits": "SinkLogits []float32",

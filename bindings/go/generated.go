@@ -596,7 +596,7 @@ type LayerGroup struct {
 	// aborted.
 	Window int
 	// With a window: this many tokens at the start stay visible and in memory (StreamingLLM).
-	Sinks int
+	SinkTokens int
 	// How rows are rotated before they are stored. Default RotationNone.
 	Rotation Rotation
 	// Experimental: orthogonal matrices that rotate rows instead of Rotation, [KeyDim][KeyDim] and
@@ -634,8 +634,9 @@ type PrefixConfig struct {
 	// The parameters of the model that are used for each token: of a mixture of experts, only those
 	// of the experts that run. LEARNED then weighs each block by the time that a hit saves, which
 	// grows with its position: a token at position p takes ActiveParameters + the sum over layers
-	// of QueryHeads * (KeyDim + ValueDim) * n multiplications, where n is p, or window + sinks in a
-	// layer with a window; layers with states count as 0. 0 (default): all blocks weigh the same.
+	// of QueryHeads * (KeyDim + ValueDim) * n multiplications, where n is p, or window + SinkTokens
+	// in a layer with a window; layers with states count as 0. 0 (default): all blocks weigh the
+	// same.
 	ActiveParameters uint64
 }
 
@@ -747,16 +748,17 @@ type AttentionParams struct {
 	// the layer's group; all positions if it has none, and in pkv_kv_attend.
 	Window int
 	// How many positions at the start are seen in spite of the window. 0 (default): those of the
-	// layer's group, none in pkv_kv_attend; NoSinks: none.
-	Sinks int
+	// layer's group, none in pkv_kv_attend; NoSinkTokens: none.
+	SinkTokens int
 	// Caps scores (see above); finite, not negative; 0 (default): no cap.
 	Softcap float32
 	// [KVHeads]: a window for each KV head and its query heads, instead of Window. An entry of 0
 	// means the window of the layer's group. nil (default): Window.
 	HeadWindows []uint32
-	// The sinks of each KV head, instead of Sinks. 0: the layer's; NoHeadSinks: none.
-	HeadSinks   []uint32
-	ALiBiSlopes []float32 // [QueryHeads]: ALiBi slopes. nil (default): none.
+	// The sink tokens of each KV head, instead of SinkTokens. 0: the layer's; NoHeadSinkTokens:
+	// none.
+	HeadSinkTokens []uint32
+	ALiBiSlopes    []float32 // [QueryHeads]: ALiBi slopes. nil (default): none.
 	// [QueryHeads]: a logit that takes part in the softmax, but has no value (learned attention
 	// sinks, as in gpt-oss). nil (default): none.
 	SinkLogits []float32

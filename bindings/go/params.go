@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// NoSinks as AttentionParams.Sinks means none, even if the layer has some.
-	NoSinks = -1
-	// NoHeadSinks means the same in AttentionParams.HeadSinks.
-	NoHeadSinks uint32 = raw.NoSinks
+	// NoSinkTokens as AttentionParams.SinkTokens means none, even if the layer has some.
+	NoSinkTokens = -1
+	// NoHeadSinkTokens means the same in AttentionParams.HeadSinkTokens.
+	NoHeadSinkTokens uint32 = raw.NoSinkTokens
 	// NoFirstBlocks as ChosenBlocks.FirstBlocks: the first block is read only if it is chosen.
 	NoFirstBlocks = -1
 	// NoLastBlocks as ChosenBlocks.LastBlocks: blocks before those of the step are read only if
@@ -145,15 +145,15 @@ func (p *AttentionParams) place(
 	n := numbers{op: op}
 	out := sized(&raw.AttentionParams{
 		Scale: p.Scale, Bidirectional: flag(p.Bidirectional), Window: n.u32("Window", p.Window),
-		Sinks: raw.NoSinks, Softcap: p.Softcap, HeadWindows: first(p.HeadWindows),
-		HeadSinks: first(p.HeadSinks), ALiBiSlopes: first(p.ALiBiSlopes),
+		SinkTokens: raw.NoSinkTokens, Softcap: p.Softcap, HeadWindows: first(p.HeadWindows),
+		HeadSinkTokens: first(p.HeadSinkTokens), ALiBiSlopes: first(p.ALiBiSlopes),
 		SinkLogits: first(p.SinkLogits),
 	})
-	if p.Sinks != NoSinks {
-		out.Sinks = n.u32("Sinks", p.Sinks)
+	if p.SinkTokens != NoSinkTokens {
+		out.SinkTokens = n.u32("SinkTokens", p.SinkTokens)
 	}
 	n.length("HeadWindows", len(p.HeadWindows), 1, kvHeads)
-	n.length("HeadSinks", len(p.HeadSinks), 1, kvHeads)
+	n.length("HeadSinkTokens", len(p.HeadSinkTokens), 1, kvHeads)
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
 	out.Mask = p.Mask.place(&n, batch)

@@ -87,7 +87,7 @@ def stored(values, dtype):
 def group_of(config, layer):
     for group in config["groups"]:
         if layer in group.get("layer_indices", range(group["layers"])):
-            found = {"window": 0, "sinks": 0, "dtype": "PKV_F32"} | group
+            found = {"window": 0, "sink_tokens": 0, "dtype": "PKV_F32"} | group
             found.setdefault("value_dim", found["key_dim"])
             found.setdefault("value_dtype", found["dtype"])
             return found
@@ -100,7 +100,8 @@ def layers_of(config):
 
 def seen(position, length, group, params):
     """The positions that a query sees."""
-    window, sinks = params.get("window", group["window"]), params.get("sinks", group["sinks"])
+    window = params.get("window", group["window"])
+    sinks = params.get("sink_tokens", group["sink_tokens"])
     j = np.arange(length)
     visible = j >= 0 if params.get("bidirectional") else j <= position
     return visible & ((j > position - window) | (j < sinks)) if window else visible

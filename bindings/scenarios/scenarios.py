@@ -336,7 +336,7 @@ SCENARIOS = [
         "sliding window",
         "Tokens beyond the window are not seen; the first four stay. Blocks come back a step "
         "late: a trim to where it began works.",
-        model(8, window=20, sinks=4),
+        model(8, window=20, sink_tokens=4),
         do("open", "a"),
         step(("a", [1, 0, 60])),
         do("table", "a", group=0, count=4, gone=0),
@@ -422,7 +422,7 @@ SCENARIOS = [
         step(("a", [1, 0, 20]), params={"softcap": 2.0, "scale": 0.5}),
         step(("a", [1, 20, 3]), params={"alibi_slopes": [0.5, 0.25, 0.125, 0.0625]}),
         step(("a", [1, 23, 3]), params={"sink_logits": [1.0, 0.0, -1.0, 2.5]}),
-        step(("a", [1, 26, 3]), params={"window": 9, "sinks": 2}),
+        step(("a", [1, 26, 3]), params={"window": 9, "sink_tokens": 2}),
         step(("a", [1, 29, 4]), params={"bidirectional": 1}),
         do("validate"),
     ),

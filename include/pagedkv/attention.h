@@ -25,8 +25,8 @@
 extern "C" {
 #endif
 
-/** A value of `sinks` that means none, even if the layer's group has some. */
-#define PKV_NO_SINKS ((uint32_t)0xFFFFFFFFu)
+/** A value of `sink_tokens` that means none, even if the layer's group has some. */
+#define PKV_NO_SINK_TOKENS ((uint32_t)0xFFFFFFFFu)
 
 /** The kind of data of a pkv_mask. */
 typedef enum pkv_mask_kind PKV_ENUM {
@@ -108,9 +108,9 @@ typedef struct pkv_attention_params {
   uint32_t window;
   /**
    * How many positions at the start are seen in spite of the window. 0 (default): those of the
-   * layer's group, none in pkv_kv_attend; PKV_NO_SINKS: none.
+   * layer's group, none in pkv_kv_attend; PKV_NO_SINK_TOKENS: none.
    */
-  uint32_t sinks;
+  uint32_t sink_tokens;
   float softcap; /**< Caps scores (see above); finite, not negative; 0 (default): no cap. */
   /**
    * [kv_heads]: a window for each KV head and its query heads, instead of `window`. An entry of 0
@@ -118,10 +118,10 @@ typedef struct pkv_attention_params {
    */
   const uint32_t* head_windows;
   /**
-   * [kv_heads]: the sinks of each KV head, instead of `sinks`. 0: those of the layer's group;
-   * PKV_NO_SINKS: none. NULL (default): `sinks`.
+   * [kv_heads]: the sink tokens of each KV head, instead of `sink_tokens`. 0: those of the layer's
+   * group; PKV_NO_SINK_TOKENS: none. NULL (default): `sink_tokens`.
    */
-  const uint32_t* head_sinks;
+  const uint32_t* head_sink_tokens;
   const float* alibi_slopes; /**< [query_heads]: ALiBi slopes. NULL (default): none. */
   /**
    * [query_heads]: a logit that takes part in the softmax, but has no value (learned attention

@@ -138,10 +138,11 @@ typedef enum pkv_layer_kind PKV_ENUM {
  * `kind` determines which fields are used; the others must be 0:
  *
  *   all kinds               layers, layer_indices, blocks
- *   KV, LATENT              heads, dims, dtypes, window, sinks, rotation and its matrices
+ *   KV, LATENT              heads, dims, dtypes, window, sink_tokens, rotation and
+ *                           rotation_matrices
  *   STATES, OPAQUE_STATES   layer_bytes, checkpoint_tokens, max_draft_tokens
- *   OPAQUE_KV               layer_bytes, window, sinks; query_heads and dims, which may be 0, only
- *                           for active_parameters
+ *   OPAQUE_KV               layer_bytes, window, sink_tokens; query_heads and dims, which may be 0,
+ *                           only for active_parameters
  */
 typedef struct pkv_layer_group {
   uint32_t struct_size; /**< Must be sizeof(pkv_layer_group). */
@@ -168,7 +169,7 @@ typedef struct pkv_layer_group {
    */
   uint32_t window;
   /** With a window: this many tokens at the start stay visible and in memory (StreamingLLM). */
-  uint32_t sinks;
+  uint32_t sink_tokens;
   pkv_rotation rotation; /**< How rows are rotated before they are stored. Default NONE. */
   /** Another rotation, by the caller's matrices (experimental.h). NULL (default): `rotation`. */
   const struct pkv_rotation_matrices* rotation_matrices;
@@ -234,8 +235,8 @@ typedef struct pkv_prefix_config {
    *
    *   active_parameters + the sum over layers of query_heads * (key_dim + value_dim) * n
    *
-   * multiplications, where n is p, or window + sinks in a layer with a window; layers with states
-   * count as 0. 0 (default): all blocks weigh the same.
+   * multiplications, where n is p, or window + sink_tokens in a layer with a window; layers with
+   * states count as 0. 0 (default): all blocks weigh the same.
    */
   uint64_t active_parameters;
 } pkv_prefix_config;

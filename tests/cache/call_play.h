@@ -173,8 +173,8 @@ class CallPlay : public DrawnCall {
       const Sequence& one = sequences_[s];
       std::vector<uint32_t> table = one.table;
       const uint64_t first = first_visible(s);
-      uint64_t sinks = params_.sinks;
-      for (const uint32_t head_sinks : sinks_) sinks = std::max<uint64_t>(sinks, head_sinks);
+      uint64_t sinks = params_.sink_tokens;
+      for (const uint32_t of_head : sinks_) sinks = std::max<uint64_t>(sinks, of_head);
       for (uint64_t b = 0; b < table.size(); b++)
         if (one.queries == 0 || ((b + 1) * block_size() <= first && b * block_size() >= sinks))
           table[b] = UINT32_MAX;
@@ -397,12 +397,12 @@ class CallPlay : public DrawnCall {
     AttentionParams params = params_;
     if (model_.window == 0) return params;
     if (params.window == model_.window) params.window = 0;
-    params.sinks = params.sinks == model_.sinks ? 0
-                   : params.sinks == 0          ? PKV_NO_SINKS
-                                                : params.sinks;
+    params.sink_tokens = params.sink_tokens == model_.sinks ? 0
+                         : params.sink_tokens == 0          ? PKV_NO_SINK_TOKENS
+                                                            : params.sink_tokens;
     given_sinks_ = sinks_;
-    std::replace(given_sinks_.begin(), given_sinks_.end(), 0u, PKV_NO_SINKS);
-    if (!sinks_.empty()) params.head_sinks = given_sinks_.data();
+    std::replace(given_sinks_.begin(), given_sinks_.end(), 0u, PKV_NO_SINK_TOKENS);
+    if (!sinks_.empty()) params.head_sink_tokens = given_sinks_.data();
     return params;
   }
 

@@ -245,7 +245,7 @@ class DrawnCall {
     if (random_.chance(50)) return;
     if (random_.chance(50)) {
       params_.window = draw_window();
-      params_.sinks = random_.chance(50) ? below(40) : 0;
+      params_.sink_tokens = random_.chance(50) ? below(40) : 0;
       return;
     }
     for (uint32_t head = 0; head < model_.kv_heads; head++) {
@@ -254,7 +254,7 @@ class DrawnCall {
     }
     params_.head_windows = windows_.data();
     if (random_.chance(50))
-      params_.head_sinks = sinks_.data();
+      params_.head_sink_tokens = sinks_.data();
     else
       sinks_.clear();
   }
@@ -471,7 +471,7 @@ class DrawnCall {
 
   // Draws a window and sinks of the layer that keep all that this call sees.
   void draw_layer_window() {
-    uint32_t widest = params_.window, sinks = params_.sinks;
+    uint32_t widest = params_.window, sinks = params_.sink_tokens;
     if (!windows_.empty() && std::count(windows_.begin(), windows_.end(), 0u) == 0)
       widest = *std::max_element(windows_.begin(), windows_.end());
     for (const uint32_t of_head : sinks_) sinks = std::max(sinks, of_head);
@@ -520,7 +520,7 @@ class DrawnCall {
   bool left_window(uint32_t row, uint32_t head, uint64_t j) const {
     const uint64_t place = place_of(sequences_[queries_[row].sequence], j);
     const uint32_t window = windows_.empty() ? params_.window : windows_[head],
-                   sinks = sinks_.empty() ? params_.sinks : sinks_[head];
+                   sinks = sinks_.empty() ? params_.sink_tokens : sinks_[head];
     return window != 0 && place + window <= static_cast<uint64_t>(position_of(row)) &&
            place >= sinks;
   }
@@ -590,13 +590,13 @@ class DrawnCall {
          << name_of(model_.values_dtype()) << ", dims " << model_.key_dim << "/" << model_.value_dim
          << (model_.latent() ? " latent" : "") << ", heads " << model_.query_heads << "/"
          << model_.kv_heads << ", bidirectional " << params_.bidirectional << ", window "
-         << params_.window << "/" << params_.sinks << ", head windows " << windows_.size() << "/"
-         << sinks_.size() << ", masking " << static_cast<int>(masking_) << ", lists " << list_size_
-         << ", positions " << positions_.size() << ", padding " << static_cast<int>(padding_)
-         << ", softcap " << params_.softcap << ", slopes " << slopes_.size() << ", logits "
-         << logits_.size() << ", top " << top_ << " together " << together_ << ", window of layer "
-         << model_.window << "/" << model_.sinks << ", rotation " << model_.rotation << ", threads "
-         << threads_ << "; sequences";
+         << params_.window << "/" << params_.sink_tokens << ", head windows " << windows_.size()
+         << "/" << sinks_.size() << ", masking " << static_cast<int>(masking_) << ", lists "
+         << list_size_ << ", positions " << positions_.size() << ", padding "
+         << static_cast<int>(padding_) << ", softcap " << params_.softcap << ", slopes "
+         << slopes_.size() << ", logits " << logits_.size() << ", top " << top_ << " together "
+         << together_ << ", window of layer " << model_.window << "/" << model_.sinks
+         << ", rotation " << model_.rotation << ", threads " << threads_ << "; sequences";
     for (const Sequence& one : sequences_)
       text << " " << one.queries << "/" << one.length << "/" << one.shared;
     return text.str();

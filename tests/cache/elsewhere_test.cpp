@@ -67,9 +67,9 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   config.all[0].kv_heads = 1;
   refused(PKV_INVALID_ARGUMENT, config, "group 0: kv_heads is 1; it must be 0 with kind OPAQUE_KV");
   config.all[0] = elsewhere();
-  config.all[0].sinks = 4;
-  refused(PKV_INVALID_ARGUMENT, config, "4 sinks without a window");
-  config.all[0].sinks = 0;
+  config.all[0].sink_tokens = 4;
+  refused(PKV_INVALID_ARGUMENT, config, "sink_tokens is 4 without a window");
+  config.all[0].sink_tokens = 0;
   // A file has no larger ones, so what has them could not be saved.
   config.all[0].layers = 2;
   config.all[0].layer_bytes = (uint64_t{1} << 39) + 1;

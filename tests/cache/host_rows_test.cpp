@@ -238,7 +238,7 @@ TEST_F(HostRows, QueriesAtTheLastPositionsAreWhatTheyAreWithoutNames) {
   for (const uint32_t window : {0u, 7u}) {
     AttentionParams given;
     given.window = window;
-    given.sinks = window == 0 ? 0 : 2;
+    given.sink_tokens = window == 0 ? 0 : 2;
     const Rows expected = attend(host.get(), given);
     EXPECT_TRUE(expected == attend(sequences, given));
   }

@@ -22,7 +22,7 @@ const Field fields[] = {
     {"dtype", PKV_BF16, [](pkv_layer_group& g) { g.dtype = PKV_BF16; }},
     {"value_dtype", PKV_F32, [](pkv_layer_group& g) { g.value_dtype = PKV_F32; }},
     {"window", 20, [](pkv_layer_group& g) { g.window = 20; }},
-    {"sinks", 3, [](pkv_layer_group& g) { g.sinks = 3; }},
+    {"sink_tokens", 3, [](pkv_layer_group& g) { g.sink_tokens = 3; }},
     {"rotation", PKV_ROTATION_HADAMARD,
      [](pkv_layer_group& g) { g.rotation = PKV_ROTATION_HADAMARD; }},
     {"layer_bytes", 70, [](pkv_layer_group& g) { g.layer_bytes = 70; }},
@@ -36,8 +36,9 @@ struct Kind {
   std::set<std::string> used;
 };
 
-const std::set<std::string> of_rows = {"query_heads", "kv_heads", "key_dim", "value_dim", "dtype",
-                                       "value_dtype", "window",   "sinks",   "rotation"};
+const std::set<std::string> of_rows = {"query_heads", "kv_heads",    "key_dim",
+                                       "value_dim",   "dtype",       "value_dtype",
+                                       "window",      "sink_tokens", "rotation"};
 const std::set<std::string> of_states = {"layer_bytes", "checkpoint_tokens", "max_draft_tokens"};
 const Kind kinds[] = {
     {PKV_LAYERS_KV, "KV", of_rows},
@@ -45,7 +46,7 @@ const Kind kinds[] = {
     {PKV_LAYERS_STATES, "STATES", of_states},
     {PKV_LAYERS_OPAQUE_KV,
      "OPAQUE_KV",
-     {"query_heads", "key_dim", "value_dim", "window", "sinks", "layer_bytes"}},
+     {"query_heads", "key_dim", "value_dim", "window", "sink_tokens", "layer_bytes"}},
     {PKV_LAYERS_OPAQUE_STATES, "OPAQUE_STATES", of_states},
 };
 
@@ -78,7 +79,8 @@ TEST(LayerKinds, FieldsOfOtherKindsMustBe0) {
       SCOPED_TRACE(field.name);
       pkv_layer_group group = least(kind.kind);
       if (kind.used.contains("kv_heads")) group.query_heads = 4;
-      if (std::strcmp(field.name, "sinks") == 0 && kind.used.contains("sinks")) group.window = 20;
+      if (std::strcmp(field.name, "sink_tokens") == 0 && kind.used.contains("sink_tokens"))
+        group.window = 20;
       field.set(group);
       if (kind.used.contains(field.name)) {
         EXPECT_EQ(PKV_OK, plan(group)) << pkv_last_error();

@@ -63,7 +63,7 @@ class Prefix : public testing::Test {
     groups[1].window = window_ = window;
     groups[0].blocks = blocks;
     groups[1].blocks = window_blocks_ != 0 ? window_blocks_ : blocks;
-    groups[1].sinks = sinks_;
+    groups[1].sink_tokens = sinks_;
     auto config = made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
                                           .storage = storage,

@@ -79,7 +79,7 @@ struct Attention {
     AttentionParams given;
     given.bidirectional = !causal;
     given.window = window;
-    given.sinks = sinks == 0 ? PKV_NO_SINKS : sinks;
+    given.sink_tokens = sinks == 0 ? PKV_NO_SINK_TOKENS : sinks;
     given.scale = scale;
     given.softcap = softcap;
     given.alibi_slopes = alibi_slopes.empty() ? nullptr : alibi_slopes.data();

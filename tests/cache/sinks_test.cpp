@@ -138,7 +138,7 @@ TEST_P(Sinks, NoCallCanAskForMoreThanTheLayerKeeps) {
   attention.sinks = sinks + 1;
   AttentionParams params = attention.params();
   REFUSED(PKV_OUT_OF_RANGE, pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
-  params.sinks = 3;
+  params.sink_tokens = 3;
   params.window = 2;
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
   attention.sinks = 3;

@@ -65,7 +65,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.layer_indices = from.layers.empty() ? nullptr : from.layers.data();
     group.blocks = from.blocks != 0 ? from.blocks : kind.blocks;
     group.window = from.window;
-    group.sinks = from.sinks;
+    group.sink_tokens = from.sinks;
     group.checkpoint_tokens = from.checkpoint_tokens;
     group.max_draft_tokens = from.max_draft_tokens;
     group.kind = from.kind();

@@ -82,7 +82,7 @@ struct StagedCache {
     groups[0].layers = layers - 1;
     groups[1].layers = 1;
     groups[1].window = setup.window;
-    groups[1].sinks = setup.sinks;
+    groups[1].sink_tokens = setup.sinks;
     auto config = made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
                                           .storage = setup.storage,

@@ -283,19 +283,19 @@ void add_outputs(ParamsCases& cases) {
 void add_windows(ParamsCases& cases) {
   cases.with(WITH(it.window = 1), fine);
   cases.with(WITH(it.window = UINT32_MAX), fine);
-  cases.with(WITH(it.sinks = 4), fine);
-  cases.with(WITH(it.sinks = PKV_NO_SINKS), fine);
-  cases.with(WITH(it.sinks = UINT32_MAX - 1, it.window = 1), fine);
+  cases.with(WITH(it.sink_tokens = 4), fine);
+  cases.with(WITH(it.sink_tokens = PKV_NO_SINK_TOKENS), fine);
+  cases.with(WITH(it.sink_tokens = UINT32_MAX - 1, it.window = 1), fine);
   const auto windows = [](World& world, uint32_t first) {
     std::vector<uint32_t> list(kv_heads, UINT32_MAX - 1);
     list[0] = first;
     return world.keep_list(list);
   };
   cases.with(WITH(it.head_windows = windows(world, 1)), fine);
-  cases.with(
-      WITH(it.head_windows = windows(world, 0), it.head_sinks = windows(world, PKV_NO_SINKS)),
-      fine);
-  cases.with(WITH(it.head_sinks = windows(world, 0), it.window = 1), fine);
+  cases.with(WITH(it.head_windows = windows(world, 0),
+                  it.head_sink_tokens = windows(world, PKV_NO_SINK_TOKENS)),
+             fine);
+  cases.with(WITH(it.head_sink_tokens = windows(world, 0), it.window = 1), fine);
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ std::vector<Case> config_cases() {
   add(CONFIG(c.watermark_blocks = UINT32_MAX), invalid);
   add(CONFIG(c.watermark_blocks = 8), invalid);
   add(CONFIG(c.watermark_blocks = 7), fine);
-  add(CONFIG(g.sinks = 4), invalid);  // There is no window.
+  add(CONFIG(g.sink_tokens = 4), invalid);  // There is no window.
   add(CONFIG(set_enum(g.kind, 5)), invalid);
   add(CONFIG(set_enum(g.kind, -1)), invalid);
   add(CONFIG(g.kind = PKV_LAYERS_LATENT), fine);
@@ -246,7 +246,7 @@ std::vector<Case> config_cases() {
       big);
   add(CONFIG(g.kind = PKV_LAYERS_LATENT, g.value_dim = 32), invalid);
   add(CONFIG(g.kind = PKV_LAYERS_LATENT, g.value_dtype = PKV_F16), invalid);
-  add(CONFIG(g.window = 16, g.sinks = 4), fine);
+  add(CONFIG(g.window = 16, g.sink_tokens = 4), fine);
   add(CONFIG(g.dtype = PKV_INT4, g.value_dtype = PKV_FP8_E5M2), fine);
   static const auto known = made<pkv_prefix_config>();
   static pkv_prefix_config unknown = known;
@@ -407,7 +407,7 @@ std::vector<Case> opaque_cases() {
   add(CONFIG(c.block_io = &forgetful_device), invalid);
   add(CONFIG(g.kind = PKV_LAYERS_OPAQUE_KV, g.layer_bytes = 100, c.block_io = &forgetful_device),
       invalid);
-  add(CONFIG(move(c, g, 100), g.sinks = 1), invalid);
+  add(CONFIG(move(c, g, 100), g.sink_tokens = 1), invalid);
   add(CONFIG(move(c, g, 100), g.window = 16), fine);
   add(CONFIG(move(c, g, 100), g.dtype = PKV_F16), invalid);
   add(CONFIG(move(c, g, 100), g.key_dim = 7), fine);  // only for active_parameters

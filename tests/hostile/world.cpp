@@ -168,7 +168,7 @@ void move_elsewhere(pkv_cache_config& config) {
         {.layers = group.layers,
          .kind = group.kind == PKV_LAYERS_STATES ? PKV_LAYERS_OPAQUE_STATES : PKV_LAYERS_OPAQUE_KV,
          .window = group.window,
-         .sinks = group.sinks,
+         .sink_tokens = group.sink_tokens,
          .layer_bytes = 50,
          .checkpoint_tokens = group.checkpoint_tokens,
          .max_draft_tokens = group.max_draft_tokens,
@@ -193,7 +193,7 @@ ModelConfig World::make_config(uint64_t capacity) const {
   config.memory_directory = place.directory;
   if (layers_keep == Layers::window || layers_keep == Layers::sinks || layers_keep == Layers::mixed)
     config.model.window = 24;
-  if (layers_keep == Layers::sinks) config.model.sinks = 4;
+  if (layers_keep == Layers::sinks) config.model.sink_tokens = 4;
   if (keeps_state(1)) use_groups(config);
   if (place.elsewhere) move_elsewhere(config);
   if (layers_keep == Layers::group_memory) share_memory(config);

@@ -39,7 +39,7 @@ TEST(WeightOfDepth, OfOneGroup) {
 TEST(WeightOfDepth, WindowsAndStatesDoNotGrow) {
   auto window = full(4, 2, 16);
   window.window = 100;
-  window.sinks = 4;
+  window.sink_tokens = 4;
   const auto states = made<pkv_layer_group>(
       {.layers = 3, .kind = PKV_LAYERS_STATES, .layer_bytes = 64, .blocks = 8});
   const double seen = 4 * 2 * 32 * 104;

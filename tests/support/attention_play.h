@@ -80,7 +80,8 @@ class AttentionPlay {
         is_latent() ? config_.model.dtype : dtypes[source_.below(std::size(dtypes))];
     if (source_.chance(30)) {
       config_.model.window = static_cast<uint32_t>(source_.between(1, 70));
-      if (source_.chance(50)) config_.model.sinks = static_cast<uint32_t>(source_.between(1, 20));
+      if (source_.chance(50))
+        config_.model.sink_tokens = static_cast<uint32_t>(source_.between(1, 20));
     }
     config_.model.blocks = 64;
     config_.threads = 1;
@@ -115,7 +116,8 @@ class AttentionPlay {
       params_.own_blocks.tokens_per_choice = source_.chance(60) ? 0 : UINT32_MAX;
     }
     if (!source_.chance(70)) params_.head_windows = draw_windows(config_.model.window, 1, windows_);
-    if (!source_.chance(80)) params_.head_sinks = draw_windows(config_.model.sinks, 0, sinks_);
+    if (!source_.chance(80))
+      params_.head_sink_tokens = draw_windows(config_.model.sink_tokens, 0, sinks_);
     if (mask_.empty() && !source_.chance(80)) {
       for (uint64_t row = 0; row < (forks_ + 1) * fresh_; row++)
         parents_.push_back(static_cast<int32_t>(source_.below(row % fresh_ + 1)) - 1);

@@ -87,7 +87,7 @@ inline pkv_layer_group group_of(const Model& model) {
     return made<pkv_layer_group>({.layers = model.layers,
                                   .kind = model.kind,
                                   .window = model.window,
-                                  .sinks = model.sinks,
+                                  .sink_tokens = model.sinks,
                                   .layer_bytes = model.layer_bytes});
   return made<pkv_layer_group>({.layers = model.layers,
                                 .kind = model.kind,
@@ -98,7 +98,7 @@ inline pkv_layer_group group_of(const Model& model) {
                                 .dtype = model.dtype,
                                 .value_dtype = model.value_dtype,
                                 .window = model.window,
-                                .sinks = model.sinks,
+                                .sink_tokens = model.sinks,
                                 .rotation = model.rotation,
                                 .rotation_matrices = model.rotation_matrices});
 }

@@ -147,7 +147,7 @@ class AttentionParams(configs.AttentionParams):
 
     causal: bool = True
     head_windows: Integers | None = None
-    head_sinks: Integers | None = None
+    head_sink_tokens: Integers | None = None
     alibi_slopes: Sequence[float] | Floats | None = None
     sink_logits: Sequence[float] | Floats | None = None
     mask: Mask | None = None
@@ -169,7 +169,7 @@ class AttentionParams(configs.AttentionParams):
                 values = floats(given, (query_heads,), name)
                 keep.append(values)
                 setattr(struct, name, address(values))
-        for name in ("head_windows", "head_sinks"):
+        for name in ("head_windows", "head_sink_tokens"):
             if (per_head := getattr(self, name)) is not None:
                 windows = some_integers(per_head, kv_heads, np.uint32, name)
                 keep.append(windows)

@@ -193,7 +193,7 @@ class AttentionRules(TypedDict, total=False):
     """True (default): a query sees nothing after its position."""
     window: int
     """A query sees its position and window - 1 before it; 0 (default): all."""
-    sinks: int
+    sink_tokens: int
     """The number of first positions that queries see besides the window."""
     alibi_slopes: torch.Tensor
     """One for each query head."""
@@ -230,8 +230,8 @@ def attention(
     if not torch.compiler.is_compiling():  # what it traces are Python's numbers, or its own
         if "window" in rules:
             rules["window"] = unsigned(rules["window"], 32, "window")
-        if "sinks" in rules:
-            rules["sinks"] = unsigned(rules["sinks"], 32, "sinks")
+        if "sink_tokens" in rules:
+            rules["sink_tokens"] = unsigned(rules["sink_tokens"], 32, "sink_tokens")
     _attention_out(*given, out=out, **rules)
     return out
 
@@ -393,7 +393,7 @@ def _attend(
     softcap: float = 0.0,
     causal: bool = True,
     window: int = 0,
-    sinks: int = 0,
+    sink_tokens: int = 0,
     alibi_slopes: torch.Tensor | None = None,
     sink_logits: torch.Tensor | None = None,
     *,
@@ -426,7 +426,7 @@ def _attend(
         scale=scale,
         bidirectional=not causal,
         window=unsigned(window, 32, "window"),
-        sinks=unsigned(sinks, 32, "sinks"),
+        sink_tokens=unsigned(sink_tokens, 32, "sink_tokens"),
         softcap=softcap,
         alibi_slopes=_place(slopes),
         sink_logits=_place(logits),
@@ -503,7 +503,7 @@ def _fake_attention_merge(
 _ATTENTION = """Tensor query, Tensor k_cache, Tensor v_cache, Tensor block_tables,
     Tensor query_lengths, Tensor kv_lengths, Tensor? query_starts=None,
     Tensor? query_positions=None, float scale=0.0, float softcap=0.0, bool causal=True,
-    int window=0, int sinks=0, Tensor? alibi_slopes=None, Tensor? sink_logits=None"""
+    int window=0, int sink_tokens=0, Tensor? alibi_slopes=None, Tensor? sink_logits=None"""
 _operators = torch.library.Library("pagedkv", "DEF")
 for _name, _schema, _kernel, _fake in (
     (

@@ -165,8 +165,14 @@ OF_CACHE = SIZES | {
     "clock",
 }
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durable"}
-OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sinks", "alibi_slopes", "sink_logits"}
-OF_PARAMS |= {"mask", "chosen_blocks"}
+OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sink_tokens", "alibi_slopes"}
+OF_PARAMS |= {"sink_logits", "mask", "chosen_blocks"}
+    "bidirectional",
+    "head_windows",
+    "head_sink_tokens",
+    "alibi_slopes",
+    "sink_logits",
+}
 NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),
@@ -391,7 +397,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
             4, lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2)
         ),
         head_windows=[5, 0],
-        head_sinks=np.array([6, 7], np.uint8),
+        head_sink_tokens=np.array([6, 7], np.uint8),
     )
     rows = BatchRows([3], "rows")
     struct = built.build(rows, 2, 2)
@@ -404,7 +410,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     assert list((ctypes.c_uint32 * 12).from_address(blocks.lists)) == list(range(12))
     assert (blocks.top_blocks, blocks.list_blocks) == (4, 2)
     assert list((ctypes.c_uint32 * 2).from_address(struct.head_windows)) == [5, 0]
-    assert list((ctypes.c_uint32 * 2).from_address(struct.head_sinks)) == [6, 7]
+    assert list((ctypes.c_uint32 * 2).from_address(struct.head_sink_tokens)) == [6, 7]
     wanted = pagedkv.AttentionOutputs(
         lse=(lse := np.zeros((3, 2), np.float32)),
         chosen=(chosen := np.zeros((3, 2, 4), np.uint32)),

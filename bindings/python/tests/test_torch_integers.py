@@ -62,7 +62,7 @@ def made(**changed: Any) -> Any:
 
 SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "window": (lambda v: attended(window=v), 5),
-    "sinks": (lambda v: attended(window=5, sinks=v), 2),
+    "sink_tokens": (lambda v: attended(window=5, sink_tokens=v), 2),
     "blocks": (lambda v: made(blocks=v), 3),
     "block_size": (lambda v: made(block_size=v), 32),
     "kv_heads": (lambda v: made(kv_heads=v), 2),

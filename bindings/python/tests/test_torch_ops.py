@@ -52,7 +52,7 @@ class Case:
     def arguments(self) -> tuple[Any, ...]:
         return self.query, *self.cache, self.tables, *self.lengths
 
-    def expected(self, window: int = 0, sinks: int = 0, causal: bool = True) -> Any:
+    def expected(self, window: int = 0, sink_tokens: int = 0, causal: bool = True) -> Any:
         outs = []
         for i, (n, total) in enumerate(zip(QUERIES, LENGTHS, strict=True)):
             query = self.query.split(QUERIES)[i]
@@ -60,7 +60,7 @@ class Case:
             at, to = torch.arange(total - n, total)[:, None], torch.arange(total)
             seen = to <= at if causal else torch.ones(n, total, dtype=torch.bool)
             if window:
-                seen &= (at - to < window) | (to < sinks)
+                seen &= (at - to < window) | (to < sink_tokens)
             out = torch.nn.functional.scaled_dot_product_attention(
                 *(rows.transpose(0, 1).float() for rows in (query, key, value)),
                 attn_mask=seen,
@@ -102,7 +102,7 @@ def test_rows_of_any_type_and_strides(rows: Any) -> None:
 
 def test_rules() -> None:
     case = Case()
-    for rules in ({"window": 9}, {"window": 9, "sinks": 3}, {"causal": False}):
+    for rules in ({"window": 9}, {"window": 9, "sink_tokens": 3}, {"causal": False}):
         assert distance(paged.attention(*case.arguments, **rules), case.expected(**rules)) < 1e-5
     plain = paged.attention(*case.arguments)
     assert distance(paged.attention(*case.arguments, scale=0.5), plain) > 0.1

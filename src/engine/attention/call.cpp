@@ -71,14 +71,14 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
 // Returns the window of one KV head.
 Window check_window(uint32_t window, uint32_t sinks, const Window& of_layer) {
   Window result{window == 0 ? of_layer.window : window, sinks == 0 ? of_layer.sinks : sinks};
-  if (sinks == PKV_NO_SINKS) result.sinks = 0;
+  if (sinks == PKV_NO_SINK_TOKENS) result.sinks = 0;
   // A call may see less than the layer keeps, but not more: tokens that left its window are
   // dropped.
   if (of_layer.window != 0 && result.window > of_layer.window)
     fail(PKV_OUT_OF_RANGE, "window is %u, but this layer keeps only %u tokens", result.window,
          of_layer.window);
   if (of_layer.window != 0 && result.sinks > of_layer.sinks)
-    fail(PKV_OUT_OF_RANGE, "sinks is %u, but this layer keeps only the first %u tokens",
+    fail(PKV_OUT_OF_RANGE, "sink_tokens is %u, but this layer keeps only the first %u tokens",
          result.sinks, of_layer.sinks);
   if (result.window == 0) result.sinks = 0;  // without a window every token is seen
   return result;
@@ -86,14 +86,15 @@ Window check_window(uint32_t window, uint32_t sinks, const Window& of_layer) {
 
 void set_windows(const pkv_attention_params& params, uint32_t kv_heads, const Window& of_layer,
                  AttendParams& result) {
-  if (params.head_windows == nullptr && params.head_sinks == nullptr) {
-    result.window = check_window(params.window, params.sinks, of_layer);
+  if (params.head_windows == nullptr && params.head_sink_tokens == nullptr) {
+    result.window = check_window(params.window, params.sink_tokens, of_layer);
     return;
   }
   for (uint32_t head = 0; head < kv_heads; head++)
     result.head_windows.push_back(check_window(
         params.head_windows != nullptr ? params.head_windows[head] : params.window,
-        params.head_sinks != nullptr ? params.head_sinks[head] : params.sinks, of_layer));
+        params.head_sink_tokens != nullptr ? params.head_sink_tokens[head] : params.sink_tokens,
+        of_layer));
   Window& widest = result.window = result.head_windows[0];
   for (const Window& one : result.head_windows) {
     widest.window = widest.window == 0 || one.window == 0 ? 0 : std::max(widest.window, one.window);

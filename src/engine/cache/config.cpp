@@ -48,7 +48,7 @@ void check_unused(const pkv_layer_group& group, const memory::Shape& shape, unsi
       {"dtype", static_cast<uint32_t>(group.dtype), rows},
       {"value_dtype", static_cast<uint32_t>(group.value_dtype), rows},
       {"window", group.window, !states},
-      {"sinks", group.sinks, !states},
+      {"sink_tokens", group.sink_tokens, !states},
       {"rotation", static_cast<uint32_t>(group.rotation), rows},
       {"layer_bytes", group.layer_bytes, !rows},
       {"checkpoint_tokens", group.checkpoint_tokens, states},
@@ -127,7 +127,7 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t
   check_unused(group, shape, index);
   shape.layers = group.layers;
   shape.window = group.window;
-  shape.sinks = group.sinks;
+  shape.sinks = group.sink_tokens;
   shape.layer_bytes = group.layer_bytes;
   shape.checkpoint_tokens = group.checkpoint_tokens;
   shape.max_draft_tokens = group.max_draft_tokens;
@@ -138,8 +138,8 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t
   check_states(group, index, block_size);
   if (shape.sinks != 0 && shape.window == 0)
     fail(PKV_INVALID_ARGUMENT,
-         "group %u: %u sinks without a window; without one every token stays visible", index,
-         shape.sinks);
+         "group %u: sink_tokens is %u without a window; without one every token stays visible",
+         index, shape.sinks);
   return shape;
 }
 
@@ -261,7 +261,7 @@ double weight_per_token(const pkv_prefix_config& prefix,
   for (const pkv_layer_group& group : groups) {
     const double layers = group.layers, heads = group.query_heads, key_dim = group.key_dim,
                  value_dim = group.value_dim != 0 ? group.value_dim : group.key_dim,
-                 window = group.window, sinks = group.sinks;
+                 window = group.window, sinks = group.sink_tokens;
     const double per_position = layers * heads * (key_dim + value_dim);
     if (window != 0)
       first += per_position * (window + sinks);

@@ -24,8 +24,8 @@ const NoToken = -1
 // The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1
 
-// A value of Sinks that means none, even if the layer's group has some.
-const NoSinks = 0xFFFFFFFF
+// A value of Sinktokens that means none, even if the layer's group has some.
+const NoSinkTokens = 0xFFFFFFFF
 
 // Pass it as SaltSize to pkv_prefix_get_stats or pkv_prefix_clear to mean all salts. Other
 // functions refuse it.
@@ -111,7 +111,7 @@ type LayerGroup struct {
 	Kind                                  int32
 	QueryHeads, KVHeads, KeyDim, ValueDim uint32
 	DType, ValueDType                     int32
-	Window, Sinks                         uint32
+	Window, SinkTokens                    uint32
 	Rotation                              int32
 	RotationMatrices                      *RotationMatrices
 	LayerBytes                            uint64
@@ -229,14 +229,14 @@ type Mask struct {
 }
 
 type AttentionParams struct {
-	StructSize                   uint32
-	Scale                        float32
-	Bidirectional, Window, Sinks uint32
-	Softcap                      float32
-	HeadWindows, HeadSinks       *uint32
-	ALiBiSlopes, SinkLogits      *float32
-	Mask                         *Mask
-	ChosenBlocks                 *ChosenBlocks
+	StructSize                        uint32
+	Scale                             float32
+	Bidirectional, Window, SinkTokens uint32
+	Softcap                           float32
+	HeadWindows, HeadSinkTokens       *uint32
+	ALiBiSlopes, SinkLogits           *float32
+	Mask                              *Mask
+	ChosenBlocks                      *ChosenBlocks
 }
 
 type AttentionOutputs struct {

@@ -219,7 +219,7 @@ impl<'a> AttentionOutputs<'a> {
 pub struct AttentionParams<'a> {
     c: Numbers<sys::pkv_attention_params>,
     head_windows: Option<&'a [u32]>,
-    head_sinks: Option<&'a [u32]>,
+    head_sink_tokens: Option<&'a [u32]>,
     alibi_slopes: Option<&'a [f32]>,
     sink_logits: Option<&'a [f32]>,
     mask: Option<Mask<'a>>,
@@ -237,8 +237,8 @@ impl<'a> AttentionParams<'a> {
     setters! {
         /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
         head_windows(tokens: &'a [u32]) = Some(tokens);
-        /// Sinks for each KV head, in place of [`sinks`](Self::sinks).
-        head_sinks(tokens: &'a [u32]) = Some(tokens);
+        /// Sinks for each KV head, in place of [`sink_tokens`](Self::sink_tokens).
+        head_sink_tokens(tokens: &'a [u32]) = Some(tokens);
         /// A slope per query head (ALiBi).
         alibi_slopes(slopes: &'a [f32]) = Some(slopes);
         /// A logit per query head that takes part in the softmax without a value.
@@ -275,7 +275,11 @@ impl<'a> AttentionParams<'a> {
             .map(|(outputs, blocks)| sys::pkv_attention_outputs { blocks, ..*outputs });
         let params = sys::pkv_attention_params {
             head_windows: array("head_windows [KV heads]", self.head_windows, &[kv_heads])?,
-            head_sinks: array("head_sinks [KV heads]", self.head_sinks, &[kv_heads])?,
+            head_sink_tokens: array(
+                "head_sink_tokens [KV heads]",
+                self.head_sink_tokens,
+                &[kv_heads],
+            )?,
             alibi_slopes: array("alibi_slopes [query heads]", self.alibi_slopes, &[heads])?,
             sink_logits: array("sink_logits [query heads]", self.sink_logits, &[heads])?,
             mask: address(&mask),

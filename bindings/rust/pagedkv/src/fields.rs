@@ -166,17 +166,17 @@ fn of_attention() {
     let (slopes, logits) = ([1.5, 2.5], [3.5, 4.5]);
     let (windows, kept) = ([10, 11], [12, 13]);
     let params = AttentionParams::new().alibi_slopes(&slopes).sink_logits(&logits);
-    let params = params.head_windows(&windows).head_sinks(&kept);
+    let params = params.head_windows(&windows).head_sink_tokens(&kept);
     look_at(&params, None, |raw, outputs| {
         assert!(outputs.is_none());
-        assert_eq!((raw.head_windows, raw.head_sinks), (windows.as_ptr(), kept.as_ptr()));
+        assert_eq!((raw.head_windows, raw.head_sink_tokens), (windows.as_ptr(), kept.as_ptr()));
         assert_eq!((raw.alibi_slopes, raw.sink_logits), (slopes.as_ptr(), logits.as_ptr()));
     })
     .unwrap();
     let params = AttentionParams::new();
     for wrong in [&windows[..1], &[1, 2, 3]] {
         refused(params.head_windows(wrong), None);
-        refused(params.head_sinks(wrong), None);
+        refused(params.head_sink_tokens(wrong), None);
     }
     for wrong in [&slopes[..1], &[1.0; 3]] {
         refused(params.alibi_slopes(wrong), None);

@@ -98,7 +98,7 @@ pub use stats::{CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, Sess
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
-    PKV_HINT_NEVER as HINT_NEVER, PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINKS as NO_SINKS,
+    PKV_HINT_NEVER as HINT_NEVER, PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS,
     PKV_NO_TOKEN as NO_TOKEN,
 };
 

@@ -85,7 +85,7 @@ fn layer_group(fields: &Value) -> LayerGroup {
             "dtype" => group.dtype(named(value, Dtype)),
             "value_dtype" => group.value_dtype(named(value, Dtype)),
             "window" => group.window(number(value) as u32),
-            "sinks" => group.sinks(number(value) as u32),
+            "sink_tokens" => group.sink_tokens(number(value) as u32),
             "blocks" => group.blocks(number(value)),
             _ => panic!("{name} of a layer group"),
         };
@@ -165,7 +165,7 @@ pub fn attention_params<'a>(
             "scale" => params.scale(value.as_f64().expect("a scale") as f32),
             "softcap" => params.softcap(value.as_f64().expect("a softcap") as f32),
             "window" => params.window(number(value) as u32),
-            "sinks" => params.sinks(number(value) as u32),
+            "sink_tokens" => params.sink_tokens(number(value) as u32),
             "bidirectional" if number(value) == 1 => params.bidirectional(),
             "alibi_slopes" => params.alibi_slopes(slopes.as_deref().expect("slopes")),
             "sink_logits" => params.sink_logits(logits.as_deref().expect("logits")),
