@@ -91,7 +91,7 @@ class Index {
     hint.duration_ms = duration_ms;
     auto result = made<pkv_hint_result>();
     check(pkv_hint_text(cache_, TextArg(text), &hint, &result));
-    if (result.outcome != PKV_HINT_ACCEPTED) std::abort();
+    if (result.outcome != PKV_HINT_OUTCOME_ACCEPTED) std::abort();
   }
   void probe(const std::vector<int32_t>& text) const {
     uint64_t cached;

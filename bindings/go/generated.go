@@ -327,8 +327,8 @@ const (
 	// discarded. See pkv_store_wait.
 	HintPrefetch HintAction = 5
 	// Writes what is cached before End to the store now, instead of when its session ends.
-	HintShare HintAction = 6
-	// As SHARE; blocks of the range get the retention LOW once all are written.
+	HintStore HintAction = 6
+	// As STORE; blocks of the range get the retention LOW once all are written.
 	HintDemote HintAction = 7
 	// Removes cached blocks from End back to First, stopping at the first block that something uses
 	// or that another text continues. Items in the store stay. On an open session, the drop happens
@@ -343,14 +343,14 @@ type HintOutcome int32
 
 // Values of HintOutcome.
 const (
-	HintAccepted HintOutcome = 1 // Done.
+	HintOutcomeAccepted HintOutcome = 1 // Done.
 	// Done for fewer tokens than asked; the reason says why.
-	HintClipped HintOutcome = 2
+	HintOutcomeClipped HintOutcome = 2
 	// It is queued, or waits for the end of the session.
-	HintDeferred HintOutcome = 3
-	HintRejected HintOutcome = 4 // Not done; the reason says why.
+	HintOutcomeDeferred HintOutcome = 3
+	HintOutcomeRejected HintOutcome = 4 // Not done; the reason says why.
 	// Nothing of the range is cached, no full block lies in it, or there is no such pin.
-	HintMissing HintOutcome = 5
+	HintOutcomeMissing HintOutcome = 5
 )
 
 // HintReason: Why a hint was not done, or not for all tokens.
@@ -358,19 +358,20 @@ type HintReason int32
 
 // Values of HintReason.
 const (
-	HintNoReason  HintReason = 0 // It was done for all tokens.
-	HintNotCached HintReason = 1 // The rest is not cached.
-	// PIN: MaxPinnedBlocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
+	HintReasonNone      HintReason = 0 // It was done for all tokens.
+	HintReasonNotCached HintReason = 1 // The rest is not cached.
+	// PIN: MaxPinnedBlocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
 	// DEMOTE: half of MaxQueuedBlocks wait to be written.
-	HintLimit HintReason = 2
-	HintQuota HintReason = 3 // The quota of the salt; pins may take half of it.
+	HintReasonLimit HintReason = 2
+	// The quota of the salt; pins may take half of it.
+	HintReasonQuota HintReason = 3
 	// Sessions, pins, a store or longer texts need the rest.
-	HintInUse   HintReason = 4
-	HintNoStore HintReason = 5 // The cache has no store.
+	HintReasonInUse   HintReason = 4
+	HintReasonNoStore HintReason = 5 // The cache has no store.
 	// The store failed, and is not asked for a while.
-	HintStoreDown HintReason = 6
+	HintReasonStoreDown HintReason = 6
 	// The session does not use the prefix index (PrefixOff).
-	HintNoIndex HintReason = 7
+	HintReasonNoIndex HintReason = 7
 )
 
 // StreamKind: Where the bytes of a file come from or go to.
@@ -533,7 +534,7 @@ type HintResult struct {
 	Outcome HintOutcome // Whether it was done.
 	Reason  HintReason  // Why it was not done, or not for all tokens.
 	// How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH,
-	// SHARE, DEMOTE) of everything before End. RETURN: all tokens of the session.
+	// STORE, DEMOTE) of everything before End. RETURN: all tokens of the session.
 	Tokens uint64
 }
 

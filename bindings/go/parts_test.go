@@ -56,7 +56,7 @@ func TestDurationsOfHints(t *testing.T) {
 	must(t, errorOf(prefix.Hint("", text, pin)))
 	now.Store(int64(time.Millisecond))
 	unpinned, err := prefix.Hint("", text, pagedkv.Hint{Action: pagedkv.HintUnpin})
-	if err != nil || unpinned.Outcome != pagedkv.HintMissing {
+	if err != nil || unpinned.Outcome != pagedkv.HintOutcomeMissing {
 		t.Errorf("a short pin has not ended: %+v, %v", unpinned, err)
 	}
 	pin.Duration = -1
@@ -79,12 +79,12 @@ func TestPrefixIndex(t *testing.T) {
 	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Second}
 	pinned, err := prefix.Hint("a", text, pin)
 	must(t, err)
-	if pinned != (pagedkv.HintResult{Outcome: pagedkv.HintAccepted, Tokens: 32}) {
+	if pinned != (pagedkv.HintResult{Outcome: pagedkv.HintOutcomeAccepted, Tokens: 32}) {
 		t.Errorf("pinned %+v", pinned)
 	}
 	pinned, err = prefix.Hint("b", text, pin)
 	must(t, err)
-	if pinned.Outcome != pagedkv.HintMissing {
+	if pinned.Outcome != pagedkv.HintOutcomeMissing {
 		t.Errorf("pinned %+v of another salt", pinned)
 	}
 	must(t, prefix.ClearAll())
@@ -95,7 +95,7 @@ func TestPrefixIndex(t *testing.T) {
 	}
 	now.Store(int64(time.Second))
 	unpinned, err := prefix.Hint("a", text, pagedkv.Hint{Action: pagedkv.HintUnpin, End: 32})
-	if err != nil || unpinned.Outcome != pagedkv.HintMissing {
+	if err != nil || unpinned.Outcome != pagedkv.HintOutcomeMissing {
 		t.Errorf("the pin has not ended: %+v, %v", unpinned, err)
 	}
 	must(t, prefix.SetQuota("a", 1))
@@ -244,7 +244,7 @@ func TestHintsOfSessions(t *testing.T) {
 	}
 	batch := begin(t, cache, step(session, 1))
 	high := pagedkv.Hint{Action: pagedkv.HintRetain, Retention: pagedkv.RetentionHigh}
-	if result, err := session.Hint(high); err != nil || result.Outcome != pagedkv.HintAccepted {
+	if result, err := session.Hint(high); err != nil || result.Outcome != pagedkv.HintOutcomeAccepted {
 		t.Errorf("%+v, %v", result, err)
 	}
 	must(t, batch.Close())

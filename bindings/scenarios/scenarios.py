@@ -30,8 +30,9 @@ def do(what, session=None, **more):
 
 
 def hint(action, what, outcome, reason, tokens, **bounds):
-    """what: {"session": ...} or {"tokens": ...}; what comes of it are names without PKV_HINT_."""
-    fields = {"outcome": f"PKV_HINT_{outcome}", "reason": f"PKV_HINT_{reason}", "tokens": tokens}
+    """what: {"session": ...} or {"tokens": ...}. The names have no prefixes."""
+    names = {"outcome": f"PKV_HINT_OUTCOME_{outcome}", "reason": f"PKV_HINT_REASON_{reason}"}
+    fields = {**names, "tokens": tokens}
     return do("hint", **what, hint={"action": f"PKV_HINT_{action}", **bounds}, fields=fields)
 
 
@@ -462,9 +463,9 @@ SCENARIOS = [
         do("clock", now_ms=10**9),
         do("open", "a"),
         step(("a", [1, 0, 48])),
-        hint("RETURN", A, "ACCEPTED", "NO_REASON", 48, duration_ms=20000),
-        hint("RETAIN", A, "ACCEPTED", "NO_REASON", 16, end=16, retention="PKV_RETENTION_HIGH"),
-        hint("DROP", A, "DEFERRED", "NO_REASON", 16, first=32),
+        hint("RETURN", A, "ACCEPTED", "NONE", 48, duration_ms=20000),
+        hint("RETAIN", A, "ACCEPTED", "NONE", 16, end=16, retention="PKV_RETENTION_HIGH"),
+        hint("DROP", A, "DEFERRED", "NONE", 16, first=32),
         do("close", "a"),
         do("pool_stats", fields={"used_blocks": 2}),
         do("stats", fields={"evictable_blocks": 2}),
@@ -479,8 +480,8 @@ SCENARIOS = [
         hint("PIN", {"session": "b"}, "REJECTED", "LIMIT", 0),
         do("clock", now_ms=10**9 + 5000),
         hint("UNPIN", TEXT, "MISSING", "NOT_CACHED", 0, end=32),
-        hint("SHARE", TEXT, "REJECTED", "NO_STORE", 0),
-        hint("DROP", TEXT, "ACCEPTED", "NO_REASON", 16, first=16),
+        hint("STORE", TEXT, "REJECTED", "NO_STORE", 0),
+        hint("DROP", TEXT, "ACCEPTED", "NONE", 16, first=16),
         do("pool_stats", fields={"used_blocks": 2}),
         do("hint", **TEXT, hint={"action": "PKV_HINT_RETURN"}, status="PKV_INVALID_ARGUMENT"),
         do("hint", **TEXT, hint={"action": "PKV_HINT_PIN", "end": 49}, status="PKV_OUT_OF_RANGE"),
@@ -509,7 +510,7 @@ SCENARIOS = [
         do("flush"),
         do("open", "d"),
         do("admit", "d", tokens=TEXT["tokens"], matched=0),
-        hint("PREFETCH", TEXT, "DEFERRED", "NO_REASON", 48),
+        hint("PREFETCH", TEXT, "DEFERRED", "NONE", 48),
         do("wait", **TEXT, cached=48),
         do("admit", "d", tokens=TEXT["tokens"], matched=48),
         step(("d", [1, 48, 1])),

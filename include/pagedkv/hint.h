@@ -5,7 +5,7 @@
  * A hint has a target, an action and bounds; its result says what was done. The target is a session
  * or a text (tokens with a salt), and a range [first, end) of it. A hint acts on whole blocks:
  * those that lie fully inside the range. A block is reachable only through the blocks before it, so
- * PIN, PREFETCH and SHARE start at token 0 and ignore `first`.
+ * PIN, PREFETCH and STORE start at token 0 and ignore `first`.
  *
  * A hint never makes a step fail. If a step lacks blocks because of pins, the library ends pins,
  * those that would end soonest first (yielded_pins in pkv_prefix_stats), but none if the step would
@@ -69,8 +69,8 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_PREFETCH = 5,
   /** Writes what is cached before `end` to the store now, instead of when its session ends. */
-  PKV_HINT_SHARE = 6,
-  /** As SHARE; blocks of the range get the retention LOW once all are written. */
+  PKV_HINT_STORE = 6,
+  /** As STORE; blocks of the range get the retention LOW once all are written. */
   PKV_HINT_DEMOTE = 7,
   /**
    * Removes cached blocks from `end` back to `first`, stopping at the first block that something
@@ -86,28 +86,29 @@ typedef enum pkv_hint_action PKV_ENUM {
 
 /** Whether a hint was done. */
 typedef enum pkv_hint_outcome PKV_ENUM {
-  PKV_HINT_ACCEPTED = 1, /**< Done. */
-  PKV_HINT_CLIPPED = 2,  /**< Done for fewer tokens than asked; the reason says why. */
-  PKV_HINT_DEFERRED = 3, /**< It is queued, or waits for the end of the session. */
-  PKV_HINT_REJECTED = 4, /**< Not done; the reason says why. */
+  PKV_HINT_OUTCOME_ACCEPTED = 1, /**< Done. */
+  PKV_HINT_OUTCOME_CLIPPED = 2,  /**< Done for fewer tokens than asked; the reason says why. */
+  PKV_HINT_OUTCOME_DEFERRED = 3, /**< It is queued, or waits for the end of the session. */
+  PKV_HINT_OUTCOME_REJECTED = 4, /**< Not done; the reason says why. */
   /** Nothing of the range is cached, no full block lies in it, or there is no such pin. */
-  PKV_HINT_MISSING = 5
+  PKV_HINT_OUTCOME_MISSING = 5
 } pkv_hint_outcome;
 
 /** Why a hint was not done, or not for all tokens. */
 typedef enum pkv_hint_reason PKV_ENUM {
-  PKV_HINT_NO_REASON = 0,  /**< It was done for all tokens. */
-  PKV_HINT_NOT_CACHED = 1, /**< The rest is not cached. */
+  PKV_HINT_REASON_NONE = 0,       /**< It was done for all tokens. */
+  PKV_HINT_REASON_NOT_CACHED = 1, /**< The rest is not cached. */
   /**
-   * PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. SHARE and
+   * PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
    * DEMOTE: half of max_queued_blocks wait to be written.
    */
-  PKV_HINT_LIMIT = 2,
-  PKV_HINT_QUOTA = 3,      /**< The quota of the salt; pins may take half of it. */
-  PKV_HINT_IN_USE = 4,     /**< Sessions, pins, a store or longer texts need the rest. */
-  PKV_HINT_NO_STORE = 5,   /**< The cache has no store. */
-  PKV_HINT_STORE_DOWN = 6, /**< The store failed, and is not asked for a while. */
-  PKV_HINT_NO_INDEX = 7    /**< The session does not use the prefix index (PKV_PREFIX_OFF). */
+  PKV_HINT_REASON_LIMIT = 2,
+  PKV_HINT_REASON_QUOTA = 3,      /**< The quota of the salt; pins may take half of it. */
+  PKV_HINT_REASON_IN_USE = 4,     /**< Sessions, pins, a store or longer texts need the rest. */
+  PKV_HINT_REASON_NO_STORE = 5,   /**< The cache has no store. */
+  PKV_HINT_REASON_STORE_DOWN = 6, /**< The store failed, and is not asked for a while. */
+  /** The session does not use the prefix index (PKV_PREFIX_OFF). */
+  PKV_HINT_REASON_NO_INDEX = 7
 } pkv_hint_reason;
 
 /** Pass it as duration_ms of RETURN to mean that the text will not continue. */
@@ -136,7 +137,7 @@ typedef struct pkv_hint_result {
   pkv_hint_reason reason;   /**< Why it was not done, or not for all tokens. */
   uint32_t reserved;        /**< 0. */
   /**
-   * How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH, SHARE,
+   * How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH, STORE,
    * DEMOTE) of everything before `end`. RETURN: all tokens of the session.
    */
   uint64_t tokens;

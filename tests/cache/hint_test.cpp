@@ -31,7 +31,7 @@ class HintTest : public Prefix {
     CHECK(pkv_cache_validate(cache_));
   }
   void expect_done(uint64_t tokens, const pkv_hint_result& result) {
-    expect(PKV_HINT_ACCEPTED, PKV_HINT_NO_REASON, tokens, result);
+    expect(PKV_HINT_OUTCOME_ACCEPTED, PKV_HINT_REASON_NONE, tokens, result);
   }
 };
 
@@ -44,13 +44,14 @@ TEST_F(HintTest, ARetentionOfATextMayGoUpAndDown) {
   EXPECT_EQ(0u, probe(text(2, 32))) << "used last, but low";
   EXPECT_EQ(32u, probe(text(1, 32)));
   serve(text(3, 32));
-  expect(PKV_HINT_CLIPPED, PKV_HINT_NOT_CACHED, 32,
+  expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_NOT_CACHED, 32,
          hint(cache_, PKV_HINT_RETAIN, text(1, 64), "", {.retention = PKV_RETENTION_HIGH}));
   press(6);
   EXPECT_EQ(0u, probe(text(3, 32)));
   EXPECT_EQ(32u, probe(text(1, 32)));
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_RETAIN, text(9, 32)));
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0,
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_RETAIN, text(9, 32)));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
          hint(cache_, PKV_HINT_RETAIN, text(1, 32), "another"));
 }
 
@@ -118,7 +119,8 @@ TEST_F(HintTest, ASessionHas64Ranges) {
   Session session = open(cache_);
   for (uint64_t i = 0; i < 64; i++) hint(session, PKV_HINT_RETAIN, {.first = 16 * i});
   hint(session, PKV_HINT_RETAIN, {.first = 1});
-  expect(PKV_HINT_REJECTED, PKV_HINT_LIMIT, 0, hint(session, PKV_HINT_RETAIN, {.first = 1}));
+  expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_LIMIT, 0,
+         hint(session, PKV_HINT_RETAIN, {.first = 1}));
   hint(session, PKV_HINT_RETAIN);
   expect_done(0, hint(session, PKV_HINT_RETAIN, {.first = 1}));
 }
@@ -135,22 +137,27 @@ TEST_F(HintTest, APinEndsInTime) {
   set_time(100);
   clear();
   EXPECT_EQ(0u, probe(text(1, 64)));
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_UNPIN, text(1, 64)));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_UNPIN, text(1, 64)));
 }
 
 TEST_F(HintTest, PinsAreClipped) {
   make(16, 3);
   serve(text(1, 64));
-  expect(PKV_HINT_CLIPPED, PKV_HINT_LIMIT, 48, hint(cache_, PKV_HINT_PIN, text(1, 64)));
+  expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_LIMIT, 48,
+         hint(cache_, PKV_HINT_PIN, text(1, 64)));
   serve(text(2, 32));
-  expect(PKV_HINT_REJECTED, PKV_HINT_LIMIT, 0, hint(cache_, PKV_HINT_PIN, text(2, 32)));
+  expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_LIMIT, 0,
+         hint(cache_, PKV_HINT_PIN, text(2, 32)));
   expect_done(32, hint(cache_, PKV_HINT_PIN, text(1, 64), "", {.end = 32}));
   make(32, 8, 4);
   serve(text(1, 64));
-  expect(PKV_HINT_CLIPPED, PKV_HINT_QUOTA, 32, hint(cache_, PKV_HINT_PIN, text(1, 64)));
+  expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_QUOTA, 32,
+         hint(cache_, PKV_HINT_PIN, text(1, 64)));
   serve(text(2, 32));
   EXPECT_EQ(32u, probe(text(2, 32))) << "half of the quota is left";
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_PIN, text(3, 64)));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_PIN, text(3, 64)));
 }
 
 // The hint that made a pin ends it, although less was pinned than it asked for.
@@ -158,21 +165,24 @@ TEST_F(HintTest, AClippedPinIsEnded) {
   make(16, 3);
   const Text whole = text(1, 64), other = Text(whole.begin(), whole.begin() + 32) + text(2, 48);
   serve(whole);
-  expect(PKV_HINT_CLIPPED, PKV_HINT_LIMIT, 48, hint(cache_, PKV_HINT_PIN, whole));
+  expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_LIMIT, 48, hint(cache_, PKV_HINT_PIN, whole));
   expect_done(32, hint(cache_, PKV_HINT_PIN, whole, "", {.end = 32}));
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_UNPIN, other));
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0,
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_UNPIN, other));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
          hint(cache_, PKV_HINT_UNPIN, whole + text(2, 16)));
   expect_done(48, hint(cache_, PKV_HINT_UNPIN, whole));
   EXPECT_EQ(2u, figures().pinned_blocks);
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_UNPIN, whole));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_UNPIN, whole));
   expect_done(32, hint(cache_, PKV_HINT_UNPIN, whole, "", {.end = 32}));
   EXPECT_EQ(0u, figures().pinned_blocks);
   // Two texts whose pins are clipped to one.
   make(16, 16);
   serve(Text(whole.begin(), whole.begin() + 32));
   for (const Text& each : {whole, other})
-    expect(PKV_HINT_CLIPPED, PKV_HINT_NOT_CACHED, 32, hint(cache_, PKV_HINT_PIN, each));
+    expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_NOT_CACHED, 32,
+           hint(cache_, PKV_HINT_PIN, each));
   serve(whole);
   expect_done(32, hint(cache_, PKV_HINT_UNPIN, whole));
   EXPECT_EQ(0u, figures().pinned_blocks);
@@ -228,12 +238,12 @@ TEST_F(HintTest, ADropStopsAtWhatIsInUse) {
   serve(system + text(3, 32));
   expect_done(48, hint(cache_, PKV_HINT_DROP, whole, "", {.first = 25}));
   EXPECT_EQ(32u, probe(whole));
-  expect(PKV_HINT_REJECTED, PKV_HINT_IN_USE, 0, hint(cache_, PKV_HINT_DROP, system));
-  expect(PKV_HINT_CLIPPED, PKV_HINT_IN_USE, 16, [&] {
+  expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_IN_USE, 0, hint(cache_, PKV_HINT_DROP, system));
+  expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_IN_USE, 16, [&] {
     hint(cache_, PKV_HINT_PIN, system + text(3, 16));
     return hint(cache_, PKV_HINT_DROP, system + text(3, 32));
   }());
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0,
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
          hint(cache_, PKV_HINT_DROP, whole, "", {.first = 32}));
   EXPECT_EQ(4u, figures().cleared_blocks);
 }
@@ -243,7 +253,7 @@ TEST_F(HintTest, ASessionDropsWhenItIsClosed) {
   const Text whole = text(1, 96);
   Session session = open(cache_);
   extend(session, whole + text(2, 15));  // no full block more
-  expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 64,
+  expect(PKV_HINT_OUTCOME_DEFERRED, PKV_HINT_REASON_NONE, 64,
          hint(session, PKV_HINT_DROP, {.first = 32, .end = 64}));
   EXPECT_EQ(96u, probe(whole));
   CHECK(pkv_session_suspend(session));
@@ -285,7 +295,7 @@ TEST_F(HintTest, ARejectedHintChangesNothing) {
   Session session = open(cache_);
   extend(session, text(1, 32));
   hint(session, PKV_HINT_RETAIN, {.retention = PKV_RETENTION_HIGH});
-  EXPECT_EQ(PKV_HINT_NO_STORE, hint(session, PKV_HINT_DEMOTE).reason);
+  EXPECT_EQ(PKV_HINT_REASON_NO_STORE, hint(session, PKV_HINT_DEMOTE).reason);
   session.close();
   serve(text(2, 32));
   press(6);
@@ -296,11 +306,12 @@ TEST_F(HintTest, ARejectedHintChangesNothing) {
 TEST_F(HintTest, WithoutAnIndexOrAStore) {
   make(8);
   serve(text(1, 32));
-  for (const pkv_hint_action action : {PKV_HINT_PREFETCH, PKV_HINT_SHARE, PKV_HINT_DEMOTE})
-    expect(PKV_HINT_REJECTED, PKV_HINT_NO_STORE, 0, hint(cache_, action, text(1, 32)));
+  for (const pkv_hint_action action : {PKV_HINT_PREFETCH, PKV_HINT_STORE, PKV_HINT_DEMOTE})
+    expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_NO_STORE, 0,
+           hint(cache_, action, text(1, 32)));
   Session off = open_salted("", PKV_PREFIX_OFF);
   for (int action = PKV_HINT_RETAIN; action <= PKV_HINT_DROP; action++)
-    expect(PKV_HINT_REJECTED, PKV_HINT_NO_INDEX, 0,
+    expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_NO_INDEX, 0,
            hint(off, static_cast<pkv_hint_action>(action)));
   const Cache plain = create(config_of({}, 8));
   const Session session = open(plain);
@@ -386,22 +397,23 @@ TEST_F(StoreHintTest, ARunningSessionIsShared) {
   Session session = open(cache_);
   extend(session, whole);
   Batch step = begin(cache_, {session}, {1});
-  expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 64, [&] {
-    const pkv_hint_result result = hint(session, PKV_HINT_SHARE);
+  expect(PKV_HINT_OUTCOME_DEFERRED, PKV_HINT_REASON_NONE, 64, [&] {
+    const pkv_hint_result result = hint(session, PKV_HINT_STORE);
     flush();
     return result;
   }());
   EXPECT_EQ(8u, stats().written_items) << "four blocks in two groups";
   step.close();
-  expect(PKV_HINT_DEFERRED, PKV_HINT_NOT_CACHED, 64,
-         hint(cache_, PKV_HINT_SHARE, whole + text(2, 32)));
-  expect(PKV_HINT_MISSING, PKV_HINT_NOT_CACHED, 0, hint(cache_, PKV_HINT_SHARE, text(3, 32)));
+  expect(PKV_HINT_OUTCOME_DEFERRED, PKV_HINT_REASON_NOT_CACHED, 64,
+         hint(cache_, PKV_HINT_STORE, whole + text(2, 32)));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+         hint(cache_, PKV_HINT_STORE, text(3, 32)));
   session.close();
   flush();
   EXPECT_EQ(8u, stats().written_items) << "it was there already";
 }
 
-// Only SHARE and DEMOTE write. No value that this version does not know passes for one of them.
+// Only STORE and DEMOTE write. No value that this version does not know passes for one of them.
 TEST_F(StoreHintTest, OtherActionsWriteNothing) {
   make(16);
   const Text whole = text(1, 64);
@@ -416,13 +428,13 @@ TEST_F(StoreHintTest, OtherActionsWriteNothing) {
   for (int32_t action = -1; action < 256; action++) {
     pkv_hint hint = hint_of(PKV_HINT_RETAIN);
     std::memcpy(&hint.action, &action, sizeof action);
-    if (action == PKV_HINT_SHARE || action == PKV_HINT_DEMOTE || action == PKV_HINT_DROP) continue;
+    if (action == PKV_HINT_STORE || action == PKV_HINT_DEMOTE || action == PKV_HINT_DROP) continue;
     if (action >= PKV_HINT_RETAIN && action <= PKV_HINT_DROP)
       CHECK(pkv_hint_session(session, &hint, nullptr));
     else
       refused(hint);
   }
-  for (const pkv_hint_action action : {PKV_HINT_SHARE, PKV_HINT_DEMOTE}) {
+  for (const pkv_hint_action action : {PKV_HINT_STORE, PKV_HINT_DEMOTE}) {
     pkv_hint hint = hint_of(action);
     hint.reserved = 1;
     refused(hint);
@@ -434,7 +446,7 @@ TEST_F(StoreHintTest, OtherActionsWriteNothing) {
   }
   flush();
   EXPECT_EQ(0u, stats().written_items);
-  hint(session, PKV_HINT_SHARE);
+  hint(session, PKV_HINT_STORE);
   flush();
   EXPECT_EQ(8u, stats().written_items);
 }
@@ -444,12 +456,13 @@ TEST_F(StoreHintTest, WhatIsDemotedGoesFirst) {
   serve(text(1, 32));
   serve(text(2, 32));
   flush();
-  EXPECT_EQ(PKV_HINT_DEFERRED, hint(cache_, PKV_HINT_DEMOTE, text(2, 32)).outcome);
+  EXPECT_EQ(PKV_HINT_OUTCOME_DEFERRED, hint(cache_, PKV_HINT_DEMOTE, text(2, 32)).outcome);
   flush();
   press(10);
   EXPECT_EQ(32u, probe(text(1, 32)));
   EXPECT_EQ(0u, probe(text(2, 32)));
-  expect(PKV_HINT_DEFERRED, PKV_HINT_NO_REASON, 32, hint(cache_, PKV_HINT_PREFETCH, text(2, 32)));
+  expect(PKV_HINT_OUTCOME_DEFERRED, PKV_HINT_REASON_NONE, 32,
+         hint(cache_, PKV_HINT_PREFETCH, text(2, 32)));
   uint64_t cached = 0;
   const Text two = text(2, 32);
   CHECK(pkv_store_wait(cache_, TextArg({two.data(), 32}), 20000, &cached, nullptr));
@@ -479,12 +492,12 @@ TEST_F(StoreHintTest, HintsLeaveRoomInTheQueue) {
   for (int32_t name = 1; name <= 8; name++) {
     running.push_back(open(cache_));
     extend(running.back(), text(name, 32));
-    last = hint(running.back(), PKV_HINT_SHARE);
-    queued += last.outcome == PKV_HINT_DEFERRED;
+    last = hint(running.back(), PKV_HINT_STORE);
+    queued += last.outcome == PKV_HINT_OUTCOME_DEFERRED;
   }
   EXPECT_LT(queued, 5);
-  EXPECT_EQ(PKV_HINT_REJECTED, last.outcome);
-  EXPECT_EQ(PKV_HINT_LIMIT, last.reason);
+  EXPECT_EQ(PKV_HINT_OUTCOME_REJECTED, last.outcome);
+  EXPECT_EQ(PKV_HINT_REASON_LIMIT, last.reason);
   memory_.go_on();
   flush();
 }

@@ -46,7 +46,7 @@ TEST(Limits, PinsThatYieldToAStep) {
     Cache cache = make(4 * many);
     for (uint32_t i = 0; i < many; i++) {
       serve(cache, text_of(i));
-      ASSERT_EQ(PKV_HINT_ACCEPTED, hint(cache, PKV_HINT_PIN, text_of(i)).outcome) << i;
+      ASSERT_EQ(PKV_HINT_OUTCOME_ACCEPTED, hint(cache, PKV_HINT_PIN, text_of(i)).outcome) << i;
     }
     Session session = open(cache);
     pkv_session step = session;
@@ -188,7 +188,7 @@ TEST(Limits, RangesOfASession) {
       const auto result =
           hint(session, PKV_HINT_RETAIN,
                {.first = i * 16, .end = (i + 1) * 16, .retention = PKV_RETENTION_HIGH});
-      ASSERT_EQ(i < 64 ? PKV_HINT_NO_REASON : PKV_HINT_LIMIT, result.reason) << i;
+      ASSERT_EQ(i < 64 ? PKV_HINT_REASON_NONE : PKV_HINT_REASON_LIMIT, result.reason) << i;
     }
     serve(cache, text_of(1));
     CHECK(pkv_cache_validate(cache));

@@ -20,11 +20,11 @@ class PrefixKeep : public Prefix {
     return result.tokens;
   }
   void unpin(const Text& tokens, const std::string& salt = "") {
-    EXPECT_EQ(PKV_HINT_ACCEPTED, hint(cache_, PKV_HINT_UNPIN, tokens, salt).outcome);
+    EXPECT_EQ(PKV_HINT_OUTCOME_ACCEPTED, hint(cache_, PKV_HINT_UNPIN, tokens, salt).outcome);
     CHECK(pkv_cache_validate(cache_));
   }
   void expect_unpinned(const Text& tokens) {
-    EXPECT_EQ(PKV_HINT_MISSING, hint(cache_, PKV_HINT_UNPIN, tokens).outcome);
+    EXPECT_EQ(PKV_HINT_OUTCOME_MISSING, hint(cache_, PKV_HINT_UNPIN, tokens).outcome);
   }
   void set_quota(uint64_t blocks, const std::string& salt) {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));

@@ -502,7 +502,8 @@ TEST(Cpp, FindsPrefixes) {
   EXPECT_EQ(cache.prefix_stats("").cached_blocks, 0u);
   EXPECT_EQ(cache.prefix_stats().cached_blocks, cache.prefix_stats(salt).cached_blocks);
   now += 5;
-  EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_UNPIN), text(16), salt).outcome, PKV_HINT_MISSING);
+  EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_UNPIN), text(16), salt).outcome,
+            PKV_HINT_OUTCOME_MISSING);
 
   uint64_t next = 0, lost = 1;
   std::vector<pkv_prefix_event> events(8);

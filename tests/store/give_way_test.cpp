@@ -27,7 +27,7 @@ class ScriptedStore : public pkv::Store {
   }
   bool waits() const noexcept override { return false; }
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
-  bool share(pkv::Content) noexcept override { return false; }
+  bool write_now(pkv::Content) noexcept override { return false; }
   bool prefetch(std::string_view, pkv::prefix::Tokens, uint8_t, uint64_t) override { return false; }
   bool reads_pause() const noexcept override { return false; }
   bool writes_pause() const noexcept override { return false; }

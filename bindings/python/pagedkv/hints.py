@@ -18,7 +18,7 @@ _ACTIONS = {
     "kv.pin": HintAction.PIN,
     "kv.prefetch": HintAction.PREFETCH,
     "kv.demote": HintAction.DEMOTE,
-    "kv.share": HintAction.SHARE,
+    "kv.share": HintAction.STORE,
     "kv.drop": HintAction.DROP,
     "kv.evict": HintAction.DROP,
     "kv.deref": HintAction.DROP,

@@ -29,8 +29,8 @@ ENUMS: dict[str, tuple[str, Any]] = {
     "prefix_use": ("PKV_PREFIX_", pagedkv.PrefixUse),
     "action": ("PKV_HINT_", pagedkv.HintAction),
     "retention": ("PKV_RETENTION_", pagedkv.Retention),
-    "outcome": ("PKV_HINT_", pagedkv.HintOutcome),
-    "reason": ("PKV_HINT_", pagedkv.HintReason),
+    "outcome": ("PKV_HINT_OUTCOME_", pagedkv.HintOutcome),
+    "reason": ("PKV_HINT_REASON_", pagedkv.HintReason),
 }
 
 

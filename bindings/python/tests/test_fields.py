@@ -167,12 +167,6 @@ OF_CACHE = SIZES | {
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durable"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sink_tokens", "alibi_slopes"}
 OF_PARAMS |= {"sink_logits", "mask", "chosen_blocks"}
-    "bidirectional",
-    "head_windows",
-    "head_sink_tokens",
-    "alibi_slopes",
-    "sink_logits",
-}
 NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_cache_config", flat, {"memory_directory": "/a/path"}, OF_CACHE),

@@ -21,7 +21,7 @@ def cache() -> Any:
 
 
 def test_what_cannot_be_done_is_told(cache: pagedkv.Cache) -> None:
-    for action in ("prefetch", "share", "demote"):
+    for action in ("prefetch", "store", "demote"):
         rejected = cache.hint(action, [1] * 16)
         assert rejected == pagedkv.HintResult(HintOutcome.REJECTED, HintReason.NO_STORE, 0)
     with cache.open_session(prefix_use="off") as session:

@@ -54,7 +54,7 @@ def test_objects_are_read_as_well() -> None:
 )
 def test_what_is_wrong_is_named(wrong: dict[str, Any]) -> None:
     read = read_envelope({"actions": [wrong, action("kv.share", name="b")]}, 5)
-    assert read == ([Hint(HintAction.SHARE)], ["a"])
+    assert read == ([Hint(HintAction.STORE)], ["a"])
 
 
 def test_actions_are_limited() -> None:

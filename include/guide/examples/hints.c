@@ -70,7 +70,7 @@ int main(void) {
   now += 60000; /* a minute later */
   hint_text(cache, "unpin it", &prompt, (pkv_hint){.action = PKV_HINT_UNPIN, .end = 64});
   hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP});
-  hint_text(cache, "share it", &prompt, (pkv_hint){.action = PKV_HINT_SHARE});
+  hint_text(cache, "store it", &prompt, (pkv_hint){.action = PKV_HINT_STORE});
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

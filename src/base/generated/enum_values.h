@@ -167,7 +167,7 @@ struct EnumValues<pkv_hint_action> {
       {PKV_HINT_PIN, "PIN"},
       {PKV_HINT_UNPIN, "UNPIN"},
       {PKV_HINT_PREFETCH, "PREFETCH"},
-      {PKV_HINT_SHARE, "SHARE"},
+      {PKV_HINT_STORE, "STORE"},
       {PKV_HINT_DEMOTE, "DEMOTE"},
       {PKV_HINT_DROP, "DROP"},
   };
@@ -176,25 +176,25 @@ struct EnumValues<pkv_hint_action> {
 template <>
 struct EnumValues<pkv_hint_outcome> {
   static constexpr EnumValue all[] = {
-      {PKV_HINT_ACCEPTED, "ACCEPTED"},
-      {PKV_HINT_CLIPPED, "CLIPPED"},
-      {PKV_HINT_DEFERRED, "DEFERRED"},
-      {PKV_HINT_REJECTED, "REJECTED"},
-      {PKV_HINT_MISSING, "MISSING"},
+      {PKV_HINT_OUTCOME_ACCEPTED, "ACCEPTED"},
+      {PKV_HINT_OUTCOME_CLIPPED, "CLIPPED"},
+      {PKV_HINT_OUTCOME_DEFERRED, "DEFERRED"},
+      {PKV_HINT_OUTCOME_REJECTED, "REJECTED"},
+      {PKV_HINT_OUTCOME_MISSING, "MISSING"},
   };
 };
 
 template <>
 struct EnumValues<pkv_hint_reason> {
   static constexpr EnumValue all[] = {
-      {PKV_HINT_NO_REASON, "NO_REASON"},
-      {PKV_HINT_NOT_CACHED, "NOT_CACHED"},
-      {PKV_HINT_LIMIT, "LIMIT"},
-      {PKV_HINT_QUOTA, "QUOTA"},
-      {PKV_HINT_IN_USE, "IN_USE"},
-      {PKV_HINT_NO_STORE, "NO_STORE"},
-      {PKV_HINT_STORE_DOWN, "STORE_DOWN"},
-      {PKV_HINT_NO_INDEX, "NO_INDEX"},
+      {PKV_HINT_REASON_NONE, "NONE"},
+      {PKV_HINT_REASON_NOT_CACHED, "NOT_CACHED"},
+      {PKV_HINT_REASON_LIMIT, "LIMIT"},
+      {PKV_HINT_REASON_QUOTA, "QUOTA"},
+      {PKV_HINT_REASON_IN_USE, "IN_USE"},
+      {PKV_HINT_REASON_NO_STORE, "NO_STORE"},
+      {PKV_HINT_REASON_STORE_DOWN, "STORE_DOWN"},
+      {PKV_HINT_REASON_NO_INDEX, "NO_INDEX"},
   };
 };
 

@@ -22,7 +22,7 @@ class Store {
   virtual void write(Content content) noexcept = 0;
   // Queues a content to be written now, because a hint asked for it, and then lowers the retention
   // as its hold says. Returns false if too much is queued already.
-  virtual bool share(Content content) noexcept = 0;
+  virtual bool write_now(Content content) noexcept = 0;
   // Starts to read the blocks of a text that the index lacks, unless that has not begun after a
   // duration (0: any time). Returns false if too many texts are asked for. Throws bad_alloc or
   // OUT_OF_MEMORY.

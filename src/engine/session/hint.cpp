@@ -10,7 +10,7 @@ namespace pkv {
 namespace {
 
 pkv_hint_result result_of(pkv_hint_outcome outcome, uint64_t tokens,
-                          pkv_hint_reason reason = PKV_HINT_NO_REASON) {
+                          pkv_hint_reason reason = PKV_HINT_REASON_NONE) {
   pkv_hint_result result{};
   result.outcome = outcome;
   result.reason = reason;
@@ -18,9 +18,13 @@ pkv_hint_result result_of(pkv_hint_outcome outcome, uint64_t tokens,
   return result;
 }
 
-pkv_hint_result rejected(pkv_hint_reason reason) { return result_of(PKV_HINT_REJECTED, 0, reason); }
+pkv_hint_result rejected(pkv_hint_reason reason) {
+  return result_of(PKV_HINT_OUTCOME_REJECTED, 0, reason);
+}
 
-pkv_hint_result missing() { return result_of(PKV_HINT_MISSING, 0, PKV_HINT_NOT_CACHED); }
+pkv_hint_result missing() {
+  return result_of(PKV_HINT_OUTCOME_MISSING, 0, PKV_HINT_REASON_NOT_CACHED);
+}
 
 // A hint about a text. The text ends with the range, after a whole block.
 class TextHint {
@@ -48,9 +52,9 @@ class TextHint {
         return prefetch();
       case PKV_HINT_DROP:
         return drop();
-      case PKV_HINT_SHARE:
+      case PKV_HINT_STORE:
       case PKV_HINT_DEMOTE:
-        return share();
+        return write_to_store();
       case PKV_HINT_RETURN:
         break;
     }
@@ -61,8 +65,9 @@ class TextHint {
   uint64_t tokens(uint64_t blocks) const { return blocks * size_; }
   // Done for `blocks` blocks that are all that is cached, out of `asked`.
   pkv_hint_result accepted(uint64_t blocks, uint64_t asked = 0) const {
-    return blocks < asked ? result_of(PKV_HINT_CLIPPED, tokens(blocks), PKV_HINT_NOT_CACHED)
-                          : result_of(PKV_HINT_ACCEPTED, tokens(blocks));
+    return blocks < asked
+               ? result_of(PKV_HINT_OUTCOME_CLIPPED, tokens(blocks), PKV_HINT_REASON_NOT_CACHED)
+               : result_of(PKV_HINT_OUTCOME_ACCEPTED, tokens(blocks));
   }
 
   pkv_hint_result retain() const {
@@ -74,9 +79,11 @@ class TextHint {
   pkv_hint_result pin() const {
     const prefix::PinResult done = index_.pin(salt_, text_, hint_.duration_ms);
     if (done.cached == 0) return missing();
-    const pkv_hint_reason limit = done.quota_reached ? PKV_HINT_QUOTA : PKV_HINT_LIMIT;
+    const pkv_hint_reason limit =
+        done.quota_reached ? PKV_HINT_REASON_QUOTA : PKV_HINT_REASON_LIMIT;
     if (done.pinned == 0) return rejected(limit);
-    if (done.pinned < done.cached) return result_of(PKV_HINT_CLIPPED, tokens(done.pinned), limit);
+    if (done.pinned < done.cached)
+      return result_of(PKV_HINT_OUTCOME_CLIPPED, tokens(done.pinned), limit);
     return accepted(done.pinned, blocks_);
   }
 
@@ -89,30 +96,30 @@ class TextHint {
     const auto [before, now] = index_.drop(salt_, text_, first_);
     if (before <= first_) return missing();
     if (now <= first_) return accepted(before - first_);
-    if (now == before) return rejected(PKV_HINT_IN_USE);
-    return result_of(PKV_HINT_CLIPPED, tokens(before - now), PKV_HINT_IN_USE);
+    if (now == before) return rejected(PKV_HINT_REASON_IN_USE);
+    return result_of(PKV_HINT_OUTCOME_CLIPPED, tokens(before - now), PKV_HINT_REASON_IN_USE);
   }
 
   // Even a text that is all in memory may still be asked for by an earlier hint.
   pkv_hint_result prefetch() const {
     Store* const store = cache_.store();
-    if (store == nullptr) return rejected(PKV_HINT_NO_STORE);
+    if (store == nullptr) return rejected(PKV_HINT_REASON_NO_STORE);
     const uint32_t cached = index_.cached(salt_, text_);
     if (cached == blocks_) return accepted(blocks_);
-    if (store->reads_pause()) return rejected(PKV_HINT_STORE_DOWN);
+    if (store->reads_pause()) return rejected(PKV_HINT_REASON_STORE_DOWN);
     const uint64_t room = std::min<uint64_t>(index_.quota(salt_), blocks_);
-    if (room <= cached) return rejected(PKV_HINT_QUOTA);
+    if (room <= cached) return rejected(PKV_HINT_REASON_QUOTA);
     const bool queued = store->prefetch(salt_, text_, hint_.retention, hint_.duration_ms);
-    if (!queued) return rejected(PKV_HINT_LIMIT);
-    return result_of(PKV_HINT_DEFERRED, tokens(room),
-                     room < blocks_ ? PKV_HINT_QUOTA : PKV_HINT_NO_REASON);
+    if (!queued) return rejected(PKV_HINT_REASON_LIMIT);
+    return result_of(PKV_HINT_OUTCOME_DEFERRED, tokens(room),
+                     room < blocks_ ? PKV_HINT_REASON_QUOTA : PKV_HINT_REASON_NONE);
   }
 
   // The content that is written takes blocks over as a session does, but is no use of the text.
-  pkv_hint_result share() const {
+  pkv_hint_result write_to_store() const {
     Store* const store = cache_.store();
-    if (store == nullptr) return rejected(PKV_HINT_NO_STORE);
-    if (store->writes_pause()) return rejected(PKV_HINT_STORE_DOWN);
+    if (store == nullptr) return rejected(PKV_HINT_REASON_NO_STORE);
+    if (store->writes_pause()) return rejected(PKV_HINT_REASON_STORE_DOWN);
     Content content(cache_);
     content.hold() = prefix::Hold(index_, salt_, 0);
     content.hold().make_passive(hint_.action == PKV_HINT_DEMOTE ? first_ : prefix::Use::no_block);
@@ -121,9 +128,9 @@ class TextHint {
     if (matched == 0) return missing();
     content.tokens().reserve(matched);
     append(content.tokens(), text_.first(matched));
-    if (!store->share(std::move(content))) return rejected(PKV_HINT_LIMIT);
-    return result_of(PKV_HINT_DEFERRED, matched,
-                     matched < text_.size() ? PKV_HINT_NOT_CACHED : PKV_HINT_NO_REASON);
+    if (!store->write_now(std::move(content))) return rejected(PKV_HINT_REASON_LIMIT);
+    return result_of(PKV_HINT_OUTCOME_DEFERRED, matched,
+                     matched < text_.size() ? PKV_HINT_REASON_NOT_CACHED : PKV_HINT_REASON_NONE);
   }
 
   Cache& cache_;
@@ -150,12 +157,12 @@ class LaterHint {
     if (hint_.first == 0 && hint_.end == 0 && hint_.duration_ms == 0)
       hold.retain(hint_.retention);
     else if (!hold.retain({first_, last_, hint_.retention, hint_.duration_ms}))
-      return rejected(PKV_HINT_LIMIT);
-    return result_of(PKV_HINT_ACCEPTED, tokens(last_));
+      return rejected(PKV_HINT_REASON_LIMIT);
+    return result_of(PKV_HINT_OUTCOME_ACCEPTED, tokens(last_));
   }
   pkv_hint_result drop() const {
     session_.hold().drop_later(std::min(first_, UINT32_MAX - 1));
-    return result_of(PKV_HINT_DEFERRED, tokens(UINT32_MAX));
+    return result_of(PKV_HINT_OUTCOME_DEFERRED, tokens(UINT32_MAX));
   }
 
  private:
@@ -198,15 +205,15 @@ pkv_hint_result apply_hint(Cache& cache, std::string_view salt, prefix::Tokens t
 }
 
 pkv_hint_result apply_hint(Session& session, const Hint& hint) {
-  if (!session.hold()) return rejected(PKV_HINT_NO_INDEX);
+  if (!session.hold()) return rejected(PKV_HINT_REASON_NO_INDEX);
   switch (hint.action) {
     case PKV_HINT_RETURN:
       session.hold().set_hint(prefix::hint_of(hint.duration_ms));
-      return result_of(PKV_HINT_ACCEPTED, session.total());
+      return result_of(PKV_HINT_OUTCOME_ACCEPTED, session.total());
     case PKV_HINT_RETAIN: {
       const pkv_hint_result result = LaterHint(session, hint).retain();
       // It left what it had when it was suspended.
-      if (result.outcome == PKV_HINT_ACCEPTED && session.suspended())
+      if (result.outcome == PKV_HINT_OUTCOME_ACCEPTED && session.suspended())
         apply_to_tokens(session, hint);
       return result;
     }
@@ -215,14 +222,14 @@ pkv_hint_result apply_hint(Session& session, const Hint& hint) {
       break;
     case PKV_HINT_DEMOTE: {
       const pkv_hint_result result = apply_to_tokens(session, hint);
-      if (result.outcome == PKV_HINT_DEFERRED)
+      if (result.outcome == PKV_HINT_OUTCOME_DEFERRED)
         LaterHint(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0}).retain();
       return result;
     }
     case PKV_HINT_PIN:
     case PKV_HINT_UNPIN:
     case PKV_HINT_PREFETCH:
-    case PKV_HINT_SHARE:
+    case PKV_HINT_STORE:
       break;
   }
   return apply_to_tokens(session, hint);

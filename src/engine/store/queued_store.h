@@ -26,7 +26,9 @@ class QueuedStore final : public Store {
   ~QueuedStore() override;
 
   void write(Content content) noexcept override { writer_.write(std::move(content)); }
-  bool share(Content content) noexcept override { return writer_.share(std::move(content)); }
+  bool write_now(Content content) noexcept override {
+    return writer_.write_now(std::move(content));
+  }
   bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
                 uint64_t duration_ms) override {
     return reader_.prefetch(salt, text, retention, duration_ms);

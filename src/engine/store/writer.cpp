@@ -18,7 +18,7 @@ void Writer::write(Content content) noexcept {
   if (!push(std::move(content), false)) queue_.count_dropped(blocks);
 }
 
-bool Writer::share(Content content) noexcept { return push(std::move(content), true); }
+bool Writer::write_now(Content content) noexcept { return push(std::move(content), true); }
 
 // Returns false if the queue is full, or if there is no memory for it or for a thread.
 bool Writer::push(Content content, bool asked) noexcept {

@@ -17,7 +17,7 @@ class Writer {
   // Queues the blocks of a content that the prefix index has, and gives the others back.
   void write(Content content) noexcept;
   // Does the same for a hint, unless half of the queue is full already: then it returns false.
-  bool share(Content content) noexcept;
+  bool write_now(Content content) noexcept;
   // The content that the writer works on, for give_way().
   Worker& worker() { return worker_; }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {

@@ -26,7 +26,7 @@ from pagedkv.weights import digest
 
 from ._text import TextStream
 
-_OF_CACHED = frozenset([HintAction.PIN, HintAction.SHARE, HintAction.DEMOTE])
+_OF_CACHED = frozenset([HintAction.PIN, HintAction.STORE, HintAction.DEMOTE])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -421,7 +421,7 @@ fn hints_are_taken_within_a_batch() {
     }
     std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
     let result = session.hint(Hint::new(HintAction::RETAIN).retention(Retention::HIGH)).unwrap();
-    assert_eq!((result.outcome, result.reason), (HintOutcome::ACCEPTED, HintReason::NO_REASON));
+    assert_eq!((result.outcome, result.reason), (HintOutcome::ACCEPTED, HintReason::NONE));
     refused(session.hint(returns.range(2..1)), Status::INVALID_ARGUMENT);
 }
 
