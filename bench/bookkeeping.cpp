@@ -111,7 +111,7 @@ void share(benchmark::State& state, const Take& take) {
     return passed;
   });
   report_microseconds(state, seconds, 20);
-  state.counters["blocks_taken"] = static_cast<double>(after.used_blocks - before.used_blocks);
+  state.counters["blocks_taken"] = static_cast<double>(after.held_blocks - before.held_blocks);
 }
 
 void fork_session(benchmark::State& state) {

@@ -182,7 +182,7 @@ class Server {
     for (uint32_t g = 0; g < block_bytes_.size(); g++) {
       auto stats = made<pkv_pool_stats>();
       check(pkv_cache_get_pool_stats(cache_, g, &stats));
-      used_bytes_ += stats.used_blocks * block_bytes_[g];
+      used_bytes_ += stats.held_blocks * block_bytes_[g];
     }
   }
 

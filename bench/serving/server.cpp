@@ -181,7 +181,7 @@ void Server::observe() {
   const pkv_cache_stats stats = cache_.stats();
   const uint64_t cached_slots =
       stats.evictable_blocks * options_.block_size;  // only full blocks are cached
-  const uint64_t used = cache_.pool_stats().used_blocks;
+  const uint64_t used = cache_.pool_stats().held_blocks;
   figures_.peak_used = std::max(figures_.peak_used, used - stats.evictable_blocks);
   figures_.filled_slots += static_cast<double>(stats.filled_slots - cached_slots);
   figures_.reserved_slots += static_cast<double>(used * options_.block_size - cached_slots);

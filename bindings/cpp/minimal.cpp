@@ -41,7 +41,7 @@ int main() try {
   // A fork shares every block; an object that goes out of scope is closed.
   {
     pagedkv::Session fork = session.fork();
-    std::printf("\ntwo sessions hold %u blocks", unsigned(cache.pool_stats().used_blocks));
+    std::printf("\ntwo sessions hold %u blocks", unsigned(cache.pool_stats().held_blocks));
   }
   std::printf("; %u session is left\n", cache.stats().sessions);
 

@@ -62,7 +62,7 @@ func opened(t testing.TB, cache *Cache, tokens int) *Session {
 func isEmpty(cache *Cache) bool {
 	stats, err := cache.Stats()
 	pools, _ := cache.PoolStats(AllGroups)
-	open := uint64(stats.Sessions+stats.Snapshots+stats.Batches) + pools.UsedBlocks
+	open := uint64(stats.Sessions+stats.Snapshots+stats.Batches) + pools.HeldBlocks
 	return err == nil && open == 0 && waiting.count.Load() == 0
 }
 

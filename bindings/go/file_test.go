@@ -116,7 +116,7 @@ func TestFilesComeBack(t *testing.T) {
 	if stats, err := other.Stats(); err != nil || stats.Sessions != 0 {
 		t.Errorf("a load that failed left %+v, %v", stats, err)
 	}
-	if pools, err := other.PoolStats(pagedkv.AllGroups); err != nil || pools.UsedBlocks != 0 {
+	if pools, err := other.PoolStats(pagedkv.AllGroups); err != nil || pools.HeldBlocks != 0 {
 		t.Errorf("a load that failed left %+v, %v", pools, err)
 	}
 }

@@ -210,8 +210,8 @@ const (
 	LayersOpaqueStates LayerKind = 4
 )
 
-// Eviction: Which unused cached blocks are evicted first. The end of a sequence is evicted before
-// its beginning, except for blocks that left a window (prefix.h).
+// Eviction: Which evictable blocks are evicted first. The end of a sequence is evicted before its
+// beginning, except for blocks that left a window (prefix.h).
 type Eviction int32
 
 // Values of Eviction.
@@ -233,7 +233,7 @@ const (
 	PrefixOff   PrefixUse = 2 // Neither.
 )
 
-// Retention: How long the prefix index keeps blocks: all unused blocks of lower retention are
+// Retention: How long the prefix index keeps blocks: all evictable blocks of lower retention are
 // evicted before any of higher retention. Hints set it: see hint.h. A shared block has the highest
 // of all its sessions.
 type Retention int32
@@ -312,7 +312,7 @@ const (
 	// down to a power of two) really return, so a wrong hint costs little. Other policies ignore
 	// it. Forks and snapshots inherit it.
 	HintReturn HintAction = 2
-	// Keeps what is in memory before End, used or not, until the duration has passed, UNPIN ends
+	// Keeps what is in memory before End, in use or not, until the duration has passed, UNPIN ends
 	// it, or a step needs the blocks. What is cached later is not pinned: pin again after the
 	// prefill or PREFETCH. There is one pin for each text and End: pinning again can make it last
 	// longer, never shorter, and one UNPIN ends it.
@@ -321,7 +321,7 @@ const (
 	// is where the pin ended.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
-	// retention; a later match finds those that have arrived. Uses only free and evictable blocks.
+	// retention; a later match finds those that have arrived. Takes only free and evictable blocks.
 	// Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
 	// request of the salt with the most. A request that has not started within the duration is
 	// discarded. See pkv_store_wait.
@@ -330,11 +330,11 @@ const (
 	HintStore HintAction = 6
 	// As STORE; blocks of the range get the retention LOW once all are written.
 	HintDemote HintAction = 7
-	// Removes cached blocks from End back to First, stopping at the first block that something uses
-	// or that another text continues. Items in the store stay. On an open session, the drop happens
-	// at close and ignores End: everything from the lowest First of its DROP hints on is removed
-	// and not written to the store. Trimming to that point or before it cancels the drop. On a
-	// suspended session, blocks that are being written to the store stay.
+	// Removes cached blocks from End back to First, stopping at the first block that is in use or
+	// pinned, or that another text continues. Items in the store stay. On an open session, the drop
+	// happens at close and ignores End: everything from the lowest First of its DROP hints on is
+	// removed and not written to the store. Trimming to that point or before it cancels the drop.
+	// On a suspended session, blocks that are being written to the store stay.
 	HintDrop HintAction = 8
 )
 
@@ -405,18 +405,19 @@ const (
 	StreamCallbacks StreamKind = 4
 )
 
-// PoolStats: Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups.
-// Blocks that are neither free nor in use are retired: they are never used again because their
-// generation reached its limit.
+// PoolStats: Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups. A
+// block is held while there are references to it: those of an engine with a pkv_pool; in a cache,
+// those of sessions, snapshots, batches and the prefix index. Blocks that are neither free nor held
+// are retired: they are never allocated again because their generation reached its limit.
 type PoolStats struct {
 	// Capacity. With GroupsShareMemory: blocks in the pages that the group has now.
 	Blocks     uint64
 	FreeBlocks uint64 // Blocks without references.
-	UsedBlocks uint64 // Blocks with at least one reference.
-	// The most blocks used at once so far; of all groups, the sum of what each used at most. An
+	HeldBlocks uint64 // Blocks with references.
+	// The most blocks held at once so far; over all groups, the sum of the peaks of each. An
 	// estimate if the pool has 4096 blocks or more and several threads took blocks at the same
 	// time.
-	UsedBlocksPeak uint64
+	HeldBlocksPeak uint64
 	SharedBlocks   uint64 // Blocks with more than one reference.
 	References     uint64 // References to all blocks.
 }
@@ -428,8 +429,8 @@ type CacheStats struct {
 	Snapshots         uint32 // Open snapshots.
 	Batches           uint32 // Batches in progress: neither committed nor aborted.
 	SuspendedSessions uint64 // Sessions suspended now.
-	// Blocks in use that only the prefix index holds and that are not pinned. They are evicted when
-	// free blocks run out.
+	// Held blocks that are evictable, in all groups: only the prefix index holds them, and no pin
+	// keeps them. They are evicted when free blocks run out.
 	EvictableBlocks uint64
 	// Committed tokens of all sessions; shared ones count in each session.
 	Tokens uint64
@@ -509,7 +510,7 @@ type PrefixStats struct {
 	// Block positions removed so far by pkv_prefix_clear and DROP.
 	ClearedBlocks   uint64
 	CachedBlocks    uint64 // Block positions cached now.
-	EvictableBlocks uint64 // Cached ones that are unused and not pinned.
+	EvictableBlocks uint64 // Cached ones that are evictable.
 	PinnedBlocks    uint64 // Cached ones that are pinned.
 	// Pins that ended so far because a step needed their blocks.
 	YieldedPins uint64

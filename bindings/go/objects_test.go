@@ -216,7 +216,7 @@ func TestForgottenObjectsAreClosed(t *testing.T) {
 		stats, err := cache.Stats()
 		pools, _ := cache.PoolStats(pagedkv.AllGroups)
 		if err == nil && stats.Sessions+stats.Snapshots+stats.Batches == 0 &&
-			pools.UsedBlocks == 0 {
+			pools.HeldBlocks == 0 {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -26,7 +26,7 @@ func TestPool(t *testing.T) {
 	must(t, pool.Release(blocks[0]))
 	stats, err := pool.Stats()
 	must(t, err)
-	if stats.Blocks != 4 || stats.UsedBlocks != 3 || stats.SharedBlocks != 1 ||
+	if stats.Blocks != 4 || stats.HeldBlocks != 3 || stats.SharedBlocks != 1 ||
 		stats.References != 4 {
 		t.Errorf("%+v", stats)
 	}

@@ -96,7 +96,7 @@ public class Minimal {
     check(pkv.pkv_cache_get_stats(cache[0], stats));
     Pkv.pkv_pool_stats pools = new Pkv.pkv_pool_stats();
     check(pkv.pkv_cache_get_pool_stats(cache[0], Pkv.PKV_ALL_GROUPS, pools));
-    System.out.printf("%d blocks hold %d tokens%n", pools.used_blocks, stats.tokens);
+    System.out.printf("%d blocks hold %d tokens%n", pools.held_blocks, stats.tokens);
     check(pkv.pkv_cache_destroy(cache[0])); // closes the session as well
   }
 }

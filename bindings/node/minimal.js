@@ -50,5 +50,5 @@ const stats = pkv.make('pkv_cache_stats');
 pkv.pkv_cache_get_stats(cache[0], stats);
 const pools = pkv.make('pkv_pool_stats');
 pkv.pkv_cache_get_pool_stats(cache[0], pkv.PKV_ALL_GROUPS, pools);
-console.log(`${pools.used_blocks} blocks hold ${stats.tokens} tokens`);
+console.log(`${pools.held_blocks} blocks hold ${stats.tokens} tokens`);
 pkv.pkv_cache_destroy(cache[0]); // closes the session as well

@@ -194,7 +194,7 @@ typedef struct pkv_layer_group {
 } pkv_layer_group;
 
 /**
- * Which unused cached blocks are evicted first. The end of a sequence is evicted before its
+ * Which evictable blocks are evicted first. The end of a sequence is evicted before its
  * beginning, except for blocks that left a window (prefix.h).
  */
 typedef enum pkv_eviction PKV_ENUM {
@@ -207,8 +207,7 @@ typedef enum pkv_eviction PKV_ENUM {
 } pkv_eviction;
 
 /**
- * The prefix index of a cache: see prefix.h for its words. A block position is one block in each
- * layer group, for the same tokens.
+ * The prefix index of a cache: prefix.h explains its words.
  */
 typedef struct pkv_prefix_config {
   uint32_t struct_size;  /**< Must be sizeof(pkv_prefix_config). */

@@ -49,7 +49,7 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_RETURN = 2,
   /**
-   * Keeps what is in memory before `end`, used or not, until the duration has passed, UNPIN ends
+   * Keeps what is in memory before `end`, in use or not, until the duration has passed, UNPIN ends
    * it, or a step needs the blocks. What is cached later is not pinned: pin again after the prefill
    * or PREFETCH. There is one pin for each text and `end`: pinning again can make it last longer,
    * never shorter, and one UNPIN ends it.
@@ -62,7 +62,7 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_UNPIN = 4,
   /**
    * Reads blocks that are in the store, but not in memory, into the prefix index, with the given
-   * retention; a later match finds those that have arrived. Uses only free and evictable blocks.
+   * retention; a later match finds those that have arrived. Takes only free and evictable blocks.
    * Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
    * request of the salt with the most. A request that has not started within the duration is
    * discarded. See pkv_store_wait.
@@ -73,8 +73,8 @@ typedef enum pkv_hint_action PKV_ENUM {
   /** As STORE; blocks of the range get the retention LOW once all are written. */
   PKV_HINT_DEMOTE = 7,
   /**
-   * Removes cached blocks from `end` back to `first`, stopping at the first block that something
-   * uses or that another text continues. Items in the store stay.
+   * Removes cached blocks from `end` back to `first`, stopping at the first block that is in
+   * use or pinned, or that another text continues. Items in the store stay.
    *
    * On an open session, the drop happens at close and ignores `end`: everything from the lowest
    * `first` of its DROP hints on is removed and not written to the store. Trimming to that point or

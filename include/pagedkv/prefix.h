@@ -9,20 +9,20 @@
  * group needs all blocks before it, a group with a window those of the window and the sinks, and a
  * group with states the state at that point, which must be the end of a block.
  *
- * Unused cached blocks count as available: begin, reserve and resume evict as many as they
- * need. Blocks that slide out of a window stay cached. They are evicted one by one, those in the
- * middle of sequences first.
+ * A cached block is in use if something besides the index holds it, such as a session. It is
+ * evictable if only the index holds it and no pin keeps it. Evictable blocks count as available:
+ * begin, reserve and resume evict as many as they need. Blocks in use are never evicted, and pinned
+ * ones only for a step that would fail without them. Blocks of lower retention are evicted before
+ * others, and among equals the policy in the cache's config decides. Hints pin blocks and set their
+ * retention (hint.h). A quota limits what one salt may keep cached. Blocks that slide out of a
+ * window stay cached. They are evicted one by one, those in the middle of sequences first.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing, and neither
  * hits nor counts nor the time of a look-up show what another salt has cached. Sessions without a
  * salt share with each other.
  *
- * Blocks that are in use are never evicted, and pinned ones only for a step that would fail without
- * them. Blocks of lower retention are evicted before others, and among equals the policy in
- * the cache's config decides. Hints pin blocks and set their retention (hint.h). A quota limits
- * what one salt may keep cached.
- *
- * Counts are in block positions: one block in each layer group, for the same tokens.
+ * Counts are in block positions. A block position is a column of a session's block tables: one
+ * block in each layer group, for the same block_size tokens.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
  * index. A commit that fills a block only tries to lock it: if another thread has the lock, a later
@@ -89,7 +89,7 @@ typedef struct pkv_prefix_stats {
   uint64_t expelled_blocks;
   uint64_t cleared_blocks;   /**< Block positions removed so far by pkv_prefix_clear and DROP. */
   uint64_t cached_blocks;    /**< Block positions cached now. */
-  uint64_t evictable_blocks; /**< Cached ones that are unused and not pinned. */
+  uint64_t evictable_blocks; /**< Cached ones that are evictable. */
   uint64_t pinned_blocks;    /**< Cached ones that are pinned. */
   uint64_t yielded_pins;     /**< Pins that ended so far because a step needed their blocks. */
 } pkv_prefix_stats;
@@ -114,7 +114,7 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
                                         pkv_prefix_stats* out);
 
 /**
- * Removes every cached block that is unused and not pinned, of one salt or of all.
+ * Removes every evictable block of one salt or of all.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
@@ -143,8 +143,8 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_text* prompt, uin
 /**
  * Limits what one salt may have cached from now on.
  *
- * When the quota is full, the salt's own unused blocks are removed, least recently used first; if
- * all are in use, new blocks of its sessions are not cached. Unused blocks that are already over
+ * When the quota is full, the salt's own evictable blocks are removed, least recently used first.
+ * If it has none, new blocks of its sessions are not cached. Evictable blocks that are already over
  * the quota are removed at once.
  *
  * @param     cache      The cache.

@@ -27,9 +27,9 @@ typedef enum pkv_prefix_use PKV_ENUM {
 } pkv_prefix_use;
 
 /**
- * How long the prefix index keeps blocks: all unused blocks of lower retention are evicted before
- * any of higher retention. Hints set it: see hint.h. A shared block has the highest of all its
- * sessions.
+ * How long the prefix index keeps blocks: all evictable blocks of lower retention are evicted
+ * before any of higher retention. Hints set it: see hint.h. A shared block has the highest of all
+ * its sessions.
  */
 typedef enum pkv_retention PKV_ENUM {
   PKV_RETENTION_LOW = -1,   /**< Prompts that hardly ever return: batch jobs, evaluations. */

@@ -11,8 +11,9 @@ extern "C" {
 /**
  * Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups.
  *
- * Blocks that are neither free nor in use are retired: they are never used again because their
- * generation reached its limit.
+ * A block is held while there are references to it: those of an engine with a pkv_pool; in a cache,
+ * those of sessions, snapshots, batches and the prefix index. Blocks that are neither free nor held
+ * are retired: they are never allocated again because their generation reached its limit.
  */
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< Must be sizeof(pkv_pool_stats). */
@@ -20,12 +21,12 @@ typedef struct pkv_pool_stats {
   /** Capacity. With groups_share_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
   uint64_t free_blocks; /**< Blocks without references. */
-  uint64_t used_blocks; /**< Blocks with at least one reference. */
+  uint64_t held_blocks; /**< Blocks with references. */
   /**
-   * The most blocks used at once so far; of all groups, the sum of what each used at most. An
+   * The most blocks held at once so far; over all groups, the sum of the peaks of each. An
    * estimate if the pool has 4096 blocks or more and several threads took blocks at the same time.
    */
-  uint64_t used_blocks_peak;
+  uint64_t held_blocks_peak;
   uint64_t shared_blocks; /**< Blocks with more than one reference. */
   uint64_t references;    /**< References to all blocks. */
 } pkv_pool_stats;
@@ -41,8 +42,8 @@ typedef struct pkv_cache_stats {
   uint32_t batches;            /**< Batches in progress: neither committed nor aborted. */
   uint64_t suspended_sessions; /**< Sessions suspended now. */
   /**
-   * Blocks in use that only the prefix index holds and that are not pinned. They are evicted when
-   * free blocks run out.
+   * Held blocks that are evictable, in all groups: only the prefix index holds them, and no pin
+   * keeps them. They are evicted when free blocks run out.
    */
   uint64_t evictable_blocks;
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */

@@ -12,8 +12,8 @@ inline void add_stats(const memory::Pool& pool, pkv_pool_stats& sum) {
   const memory::PoolStats stats = pool.stats();
   sum.blocks += stats.blocks;
   sum.free_blocks += stats.free;
-  sum.used_blocks += stats.used;
-  sum.used_blocks_peak += stats.used_peak;
+  sum.held_blocks += stats.held;
+  sum.held_blocks_peak += stats.held_peak;
   sum.shared_blocks += stats.shared;
   sum.references += stats.references;
 }

@@ -27,10 +27,10 @@ TEST(BlockTable, MapsTokensToBlocksAndOffsets) {
 TEST(BlockTable, GrowsAtBlockBoundariesOnly) {
   Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
   Session session = open(cache);
-  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
   for (uint32_t length = 1; length <= 100; length++) {
     grow(cache, session, 1);
-    EXPECT_EQ((length + block_size - 1) / block_size, pool_stats_of(cache).used_blocks)
+    EXPECT_EQ((length + block_size - 1) / block_size, pool_stats_of(cache).held_blocks)
         << length << " tokens";
   }
 }
@@ -42,7 +42,7 @@ TEST(BlockTable, APartFilledBlockCountsAsAWholeOne) {
     Session session = open(cache, tokens);
     EXPECT_EQ(blocks, block_table(session).size()) << tokens << " tokens";
     grow(cache, session, tokens);
-    EXPECT_EQ(blocks, pool_stats_of(cache).used_blocks) << "what was reserved is what is used";
+    EXPECT_EQ(blocks, pool_stats_of(cache).held_blocks) << "what was reserved is what is used";
   }
 }
 
@@ -52,7 +52,7 @@ TEST(BlockTable, SeventyThreeTokensHoldFiveBlocks) {
   Random random(1);
   step(cache, session, model, 73, random);
   EXPECT_EQ(5u, block_table(session).size());
-  EXPECT_EQ(5u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(5u, pool_stats_of(cache).held_blocks);
   EXPECT_EQ(73u, stats_of(cache).filled_slots);
 }
 
@@ -104,10 +104,10 @@ TEST(BlockTable, TrimAfterSpeculationReturnsTheTrailingBlocks) {
   const std::vector<uint32_t> table = block_table(session);
   const KeysValues kept = materialize(session, 0, model, 0, 30);
   step(cache, session, model, 40, random);  // the draft
-  EXPECT_EQ(5u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(5u, pool_stats_of(cache).held_blocks);
   CHECK(pkv_session_trim(session, 33));  // three of it are accepted
   EXPECT_EQ(33u, length_of(session));
-  EXPECT_EQ(3u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(3u, pool_stats_of(cache).held_blocks);
   EXPECT_EQ(33u, stats_of(cache).filled_slots);
   CHECK(pkv_session_trim(session, 30));
   EXPECT_EQ(table, block_table(session));
@@ -127,9 +127,9 @@ TEST(BlockTable, ClosingSomeSessionsFreesJustTheirBlocks) {
     requests.push_back(open(cache, tokens));
     grow(cache, requests.back(), tokens);
   }
-  EXPECT_EQ(7u + 2 + 1 + 4, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(7u + 2 + 1 + 4, pool_stats_of(cache).held_blocks);
   requests[0].close();
-  EXPECT_EQ(7u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(7u, pool_stats_of(cache).held_blocks);
   requests.clear();
   EXPECT_EQ(20u, pool_stats_of(cache).free_blocks);
   CHECK(pkv_cache_validate(cache));

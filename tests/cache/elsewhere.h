@@ -81,7 +81,7 @@ struct Elsewhere {
       }
     }
   }
-  uint64_t used() { return pool_stats_of(cache).used_blocks - stats_of(cache).evictable_blocks; }
+  uint64_t used() { return pool_stats_of(cache).held_blocks - stats_of(cache).evictable_blocks; }
   uint64_t cached(const Text& whole) {
     uint64_t tokens = 99;
     CHECK(pkv_prefix_probe(cache, TextArg(whole), &tokens));

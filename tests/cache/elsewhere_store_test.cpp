@@ -56,7 +56,7 @@ class ElsewhereStore : public testing::Test {
     at.compute(text).close();
     EXPECT_EQ(0u, flush(at));
     clear(at);
-    EXPECT_EQ(0u, pool_stats_of(at.cache).used_blocks);
+    EXPECT_EQ(0u, pool_stats_of(at.cache).held_blocks);
   }
   static void expect_found(Elsewhere& at, const Text& text, uint64_t tokens) {
     Session session = open(at.cache);

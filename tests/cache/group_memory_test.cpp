@@ -41,7 +41,7 @@ Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint
   return create(config);
 }
 
-uint64_t used(pkv_cache cache, uint32_t group) { return pool_stats_of(cache, group).used_blocks; }
+uint64_t used(pkv_cache cache, uint32_t group) { return pool_stats_of(cache, group).held_blocks; }
 
 TEST(GroupMemory, WhatOneGroupDoesNotUseAnotherCan) {
   constexpr uint64_t pages = 32;
@@ -64,7 +64,7 @@ TEST(GroupMemory, WhatOneGroupDoesNotUseAnotherCan) {
     EXPECT_EQ(26u, used(cache, sliding));
     CHECK(pkv_cache_validate(cache));
   }
-  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
 }
 
 TEST(GroupMemory, WhatCanNeverFitIsTooLarge) {
@@ -225,7 +225,7 @@ TEST(GroupMemory, ManyThreadsMovePages) {
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(pkv_cache_validate(cache));
-  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
   EXPECT_GT(steps, 300u);
   // Either group can take all of it again.
   Session session = open(cache);

@@ -97,18 +97,18 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
     for (const uint32_t chunk : {500u, 37u, 64u, 200u}) {
       sequence.grow(chunk, 4);
       sequence.grow(1, 1);
-      EXPECT_LE(pool_stats_of(cache, 1).used_blocks, bound(chunk)) << "a step after the chunk";
+      EXPECT_LE(pool_stats_of(cache, 1).held_blocks, bound(chunk)) << "a step after the chunk";
       CHECK(pkv_cache_validate(cache));
     }
     uint64_t peak = 0;
     sequence.grow(1);
     while (sequence.length() < longest) {
       sequence.grow(1, sequence.length() % 61 == 0 ? 1 : 0);
-      peak = std::max(peak, pool_stats_of(cache, 1).used_blocks);
+      peak = std::max(peak, pool_stats_of(cache, 1).held_blocks);
     }
     EXPECT_LE(peak, bound(1));
     EXPECT_GE(peak, window / block_size);
-    EXPECT_EQ((longest + block_size - 1) / block_size, pool_stats_of(cache, 0).used_blocks)
+    EXPECT_EQ((longest + block_size - 1) / block_size, pool_stats_of(cache, 0).held_blocks)
         << "the full layers keep everything";
     sequence.expect_kept(longest - window, window);
     CHECK(pkv_cache_validate(cache));
@@ -117,7 +117,7 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
     // PKV_NO_BLOCK.
     const std::vector<uint32_t> table = block_table(sequence.session(), 1);
     EXPECT_EQ(block_table(sequence.session(), 0).size(), table.size());
-    EXPECT_EQ(table.size() - pool_stats_of(cache, 1).used_blocks,
+    EXPECT_EQ(table.size() - pool_stats_of(cache, 1).held_blocks,
               static_cast<size_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK)));
     Rows k(1, sliding.kv_heads, sliding.key_dim);
     const pkv_tensor keys = k.tensor();
@@ -171,16 +171,16 @@ TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   sequence.grow(64);
   // Positions 0 to 95 take all blocks, and the window is 33 to 96.
   sequence.grow(32);
-  EXPECT_EQ(6u, pool_stats_of(cache, 1).used_blocks);
+  EXPECT_EQ(6u, pool_stats_of(cache, 1).held_blocks);
   {
     Batch given_up = begin(cache, {sequence.session()}, {16});
-    EXPECT_EQ(5u, pool_stats_of(cache, 1).used_blocks);
+    EXPECT_EQ(5u, pool_stats_of(cache, 1).held_blocks);
   }
   CHECK(pkv_cache_validate(cache));
   EXPECT_EQ(96u, sequence.length());
   sequence.expect_kept(33, 63);
   CHECK(pkv_session_reserve(sequence.session(), 128));
-  EXPECT_EQ(6u, pool_stats_of(cache, 1).used_blocks);
+  EXPECT_EQ(6u, pool_stats_of(cache, 1).held_blocks);
   sequence.grow(32, 32);
   CHECK(pkv_cache_validate(cache));
 
@@ -191,7 +191,7 @@ TEST(Hybrid, BlocksBehindTheWindowAreUsedAgain) {
   Snapshot frozen = freeze(shared.session());
   shared.grow(1, 1);  // The copy of the tail is the seventh block.
   frozen.close();
-  EXPECT_EQ(5u, pool_stats_of(another, 1).used_blocks) << "positions 16 to 88";
+  EXPECT_EQ(5u, pool_stats_of(another, 1).held_blocks) << "positions 16 to 88";
   shared.grow(39, 39);
   Session fork_of = fork(shared.session());
   CHECK(pkv_cache_validate(another));
@@ -267,7 +267,7 @@ TEST(Hybrid, TrimBeyondTheWindowIsRefusedAndChangesNothing) {
   EXPECT_EQ(tables[1], block_table(sequence.session(), 1));
   sequence.grow(1, 1);
   CHECK(pkv_session_trim(sequence.session(), 0));  // From position 0 on, nothing is missing.
-  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
   sequence.grow(100, 100);
   CHECK(pkv_cache_validate(cache));
 }
@@ -301,7 +301,7 @@ TEST(Hybrid, AForkSharesTheWindowAndKeepsItWhenTheParentMovesOn) {
   EXPECT_TRUE(before == materialize(child, 0, sliding, 201 - window, window));
   CHECK(pkv_cache_validate(cache));
   child.close();
-  EXPECT_LE(pool_stats_of(cache, 1).used_blocks, bound(1));
+  EXPECT_LE(pool_stats_of(cache, 1).held_blocks, bound(1));
   CHECK(pkv_cache_validate(cache));
 }
 
@@ -316,7 +316,7 @@ TEST(Hybrid, ReservingIsAllGroupsOrNone) {
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &tokens, &batch));
   EXPECT_EQ(3u, pkv_last_error_details()->blocks_short);
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(session, more));
-  EXPECT_EQ(3u, pool_stats_of(cache, 0).used_blocks) << "nothing of the other group was kept";
+  EXPECT_EQ(3u, pool_stats_of(cache, 0).held_blocks) << "nothing of the other group was kept";
   CHECK(pkv_cache_validate(cache));
 }
 

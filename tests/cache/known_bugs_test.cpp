@@ -70,7 +70,7 @@ TEST(KnownBugs, AStepIsNotSharedBeforeItIsCommitted) {
   EXPECT_EQ(20u, length_of(after));
   for (uint32_t layer = 0; layer < model.layers; layer++)
     EXPECT_TRUE(before[layer] == materialize(after, layer, model, 0, 20));
-  EXPECT_EQ(2u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(2u, pool_stats_of(cache).held_blocks);
 }
 
 // A block of a preempted sequence must not be given to another sequence while it is still read
@@ -99,12 +99,12 @@ TEST(KnownBugs, AFullBlockNeedsNoNextOne) {
   Session session = open(cache);
   Random random(5);
   step(cache, session, model, 0, random);
-  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
   step(cache, session, model, 16, random);
-  EXPECT_EQ(1u, pool_stats_of(cache).used_blocks) << "a full block needs no next one";
+  EXPECT_EQ(1u, pool_stats_of(cache).held_blocks) << "a full block needs no next one";
   step(cache, session, model, 0, random);
   step(cache, session, model, 16, random);
-  EXPECT_EQ(2u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(2u, pool_stats_of(cache).held_blocks);
   const pkv_session handle = session;
   const uint32_t one = 1;
   pkv_batch batch;
@@ -188,7 +188,7 @@ TEST(KnownBugs, TheTableHasNoBlocksBehindTheWindow) {
   const std::vector<uint32_t> table = block_table(session);
   const size_t held = static_cast<size_t>(
       std::count_if(table.begin(), table.end(), [](uint32_t id) { return id != PKV_NO_BLOCK; }));
-  EXPECT_EQ(held, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(held, pool_stats_of(cache).held_blocks);
   EXPECT_LE(held, 3u);
   for (size_t i = 0; i + held < table.size(); i++) EXPECT_EQ(PKV_NO_BLOCK, table[i]);
   step(cache, other, windowed, 32, random);
@@ -238,7 +238,7 @@ TEST(KnownBugs, ATrimRemovesJustTheTokensItIsTold) {
       const std::vector<KeysValues> rows = step(cache, session, model, 50, random);
       CHECK(pkv_session_trim(session, length));
       ASSERT_EQ(length, length_of(session));
-      ASSERT_EQ((length + 15) / 16, pool_stats_of(cache).used_blocks);
+      ASSERT_EQ((length + 15) / 16, pool_stats_of(cache).held_blocks);
       ASSERT_EQ(length, stats_of(cache).filled_slots);
       const std::vector<KeysValues> more = step(cache, session, model, 4, random);
       const KeysValues found = materialize(session, 1, model, 0, length + 4);

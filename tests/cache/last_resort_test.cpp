@@ -92,7 +92,7 @@ class Twin : WorldSessions {
   // Everything that a call which fails must leave as it was.
   std::vector<uint64_t> state() const {
     const pkv_prefix_stats prefix = figures();
-    std::vector<uint64_t> state = {pool_stats_of(cache()).used_blocks,
+    std::vector<uint64_t> state = {pool_stats_of(cache()).held_blocks,
                                    stats_of(cache()).evictable_blocks,
                                    prefix.cached_blocks,
                                    prefix.evictable_blocks,

@@ -59,7 +59,7 @@ class ReservedSlots : public testing::Test {
     }
   }
 
-  static uint64_t used_slots(pkv_cache cache) { return 16 * pool_stats_of(cache).used_blocks; }
+  static uint64_t used_slots(pkv_cache cache) { return 16 * pool_stats_of(cache).held_blocks; }
   static double percent_used(pkv_cache cache) {
     return 100.0 * static_cast<double>(stats_of(cache).filled_slots) /
            static_cast<double>(used_slots(cache));

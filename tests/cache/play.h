@@ -64,8 +64,8 @@ inline void compare_stats(const StagedCache& world,
   ASSERT_EQ(expected.committed_tokens, stats.committed_tokens);
   ASSERT_EQ(expected.suspensions, stats.suspensions);
   const pkv_pool_stats pools = pool_stats_of(world.cache);
-  ASSERT_EQ(pools.blocks, pools.free_blocks + pools.used_blocks);
-  ASSERT_LE(stats.filled_slots, pools.used_blocks * block_size);
+  ASSERT_EQ(pools.blocks, pools.free_blocks + pools.held_blocks);
+  ASSERT_LE(stats.filled_slots, pools.held_blocks * block_size);
 }
 
 // Checks that all blocks of an empty cache are free.

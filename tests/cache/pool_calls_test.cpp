@@ -27,7 +27,7 @@ TEST(PoolCalls, ReleaseFreesOnlyBlocksWithoutOtherHolders) {
   auto stats = made<pkv_pool_stats>();
   CHECK(pkv_pool_get_stats(pool, &stats));
   EXPECT_EQ(2u, stats.free_blocks);
-  EXPECT_EQ(1u, stats.used_blocks);
+  EXPECT_EQ(1u, stats.held_blocks);
   EXPECT_EQ(1u, stats.references);
   CHECK(pkv_pool_release(pool, 1, &blocks[1]));
   CHECK(pkv_pool_get_stats(pool, &stats));

@@ -127,7 +127,7 @@ TEST_F(PrefixKnownBugs, TwoThreadsCanPublishOnePrefix) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(4u, figures().cached_blocks);
     EXPECT_EQ(4u, evictable());
-    EXPECT_EQ(8u, pool_stats_of(cache_).used_blocks);
+    EXPECT_EQ(8u, pool_stats_of(cache_).held_blocks);
     CHECK(pkv_cache_validate(cache_));
     clear();
   }

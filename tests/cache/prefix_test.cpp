@@ -44,7 +44,7 @@ TEST_F(Prefix, TheAskedTokensAreTheLimit) {
   EXPECT_EQ(0u, stats_of(cache_).evictable_blocks) << "the last one is shared, too";
   extend(session, whole);
   check_content(session, whole);
-  EXPECT_EQ(8u, pool_stats_of(cache_).used_blocks) << "the copy is full now, and cached already";
+  EXPECT_EQ(8u, pool_stats_of(cache_).held_blocks) << "the copy is full now, and cached already";
 }
 
 TEST_F(Prefix, AnAnswerServesTheNextTurn) {
@@ -65,7 +65,7 @@ TEST_F(Prefix, RunningSessionsShareWhatIsFullAlready) {
   Session second = open(cache_);
   EXPECT_EQ(48u, match(second, prompt + text(2, 5)));
   EXPECT_EQ(block_table(first), block_table(second));
-  EXPECT_EQ(6u, pool_stats_of(cache_).used_blocks);
+  EXPECT_EQ(6u, pool_stats_of(cache_).held_blocks);
   first.close();
   check_content(second, prompt);
 }
@@ -79,7 +79,7 @@ TEST_F(Prefix, TwoWhoComputeTheSameEndWithOneCopy) {
   extend(second, prompt);
   batch.close();
   extend(first, prompt);
-  EXPECT_EQ(6u, pool_stats_of(cache_).used_blocks);
+  EXPECT_EQ(6u, pool_stats_of(cache_).held_blocks);
   EXPECT_EQ(block_table(first), block_table(second));
   extend(first, prompt + other);
   check_content(first, prompt + other);
@@ -295,14 +295,14 @@ TEST_F(Prefix, MetricsSayWhatHappened) {
   std::string metrics(size, '?');
   CHECK(pkv_cache_format_metrics(cache_, size, metrics.data(), &size));
   EXPECT_EQ('\0', metrics.back());
-  for (const char* line :
-       {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n",
-        "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
-        "\npagedkv_blocks{group=\"0\",state=\"used\"} 2\n", "\npagedkv_open{kind=\"session\"} 1\n",
-        "\npagedkv_tokens_total 72\n", "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
-        "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n",
-        "\npagedkv_prefix_blocks_total{event=\"published\"} 4\n",
-        "\n# TYPE pagedkv_steps_total counter\n"})
+  for (const char* line : {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n",
+                           "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
+                           "\npagedkv_blocks{group=\"0\",state=\"in_use\"} 2\n",
+                           "\npagedkv_open{kind=\"session\"} 1\n", "\npagedkv_tokens_total 72\n",
+                           "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
+                           "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n",
+                           "\npagedkv_prefix_blocks_total{event=\"published\"} 4\n",
+                           "\n# TYPE pagedkv_steps_total counter\n"})
     EXPECT_NE(std::string::npos, metrics.find(line)) << line << metrics;
 }
 

@@ -168,7 +168,7 @@ TEST_F(PrefixWindow, APromptNeedsTheWindowAndAChunk) {
     Session session = open(cache_);
     for (size_t n = 0; n < prompt.size(); n += chunk) {
       extend(session, first(prompt, std::min(prompt.size(), n + chunk)));
-      EXPECT_LE(pool_stats_of(cache_, 1).used_blocks - stats_of(cache_).evictable_blocks, bound);
+      EXPECT_LE(pool_stats_of(cache_, 1).held_blocks - stats_of(cache_).evictable_blocks, bound);
     }
     EXPECT_EQ(992u, probe(prompt)) << "what is evictable is cached";
   }

@@ -50,10 +50,10 @@ TEST_P(Sharing, AForkHoldsTheSameAndGoesItsOwnWay) {
     Random random(length);
     Session parent = open(cache);
     if (length > 0) step(cache, parent, model, length, random);
-    const uint64_t used = pool_stats_of(cache).used_blocks;
+    const uint64_t used = pool_stats_of(cache).held_blocks;
     Session child = fork(parent);
     CHECK(pkv_cache_validate(cache));
-    EXPECT_EQ(used, pool_stats_of(cache).used_blocks);
+    EXPECT_EQ(used, pool_stats_of(cache).held_blocks);
     EXPECT_EQ(block_table(parent), block_table(child));
     const auto before = content(parent);
     EXPECT_TRUE(before == content(child));
@@ -82,12 +82,12 @@ TEST_P(Sharing, ForksOfForksCopyOnlyTheirTail) {
   std::vector<std::vector<KeysValues>> contents = {content(line[0])};
   for (int generation = 1; generation < 5; generation++) {
     line.push_back(fork(line.back()));
-    const uint64_t copied = stats_of(cache).copied_blocks, used = pool_stats_of(cache).used_blocks;
+    const uint64_t copied = stats_of(cache).copied_blocks, used = pool_stats_of(cache).held_blocks;
     step(cache, line.back(), model, 3, random);
     EXPECT_EQ(copied + 1, stats_of(cache).copied_blocks);
     // Sessions have 40 tokens and each fork adds 3, so the third fork needs a block behind the
     // third one.
-    EXPECT_EQ(used + (generation == 3 ? 2 : 1), pool_stats_of(cache).used_blocks)
+    EXPECT_EQ(used + (generation == 3 ? 2 : 1), pool_stats_of(cache).held_blocks)
         << "generation " << generation;
     contents.push_back(content(line.back()));
     CHECK(pkv_cache_validate(cache));
@@ -112,18 +112,18 @@ TEST_P(Sharing, AThousandForksCostNoBlockUntilTheyDiverge) {
   const auto before = content(parent);
   std::vector<Session> forks;
   for (int i = 0; i < 1000; i++) forks.push_back(fork(parent));
-  EXPECT_EQ(7u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(7u, pool_stats_of(cache).held_blocks);
   EXPECT_EQ(7u * 1001, pool_stats_of(cache, 0).references);
   CHECK(pkv_cache_validate(cache));
   for (size_t i = 0; i < forks.size(); i++) {
     step(cache, forks[i], model, 1, random);
-    EXPECT_EQ(7u + i + 1, pool_stats_of(cache).used_blocks);
+    EXPECT_EQ(7u + i + 1, pool_stats_of(cache).held_blocks);
   }
   EXPECT_EQ(1000u, stats_of(cache).copied_blocks);
   EXPECT_TRUE(before == content(parent));
   CHECK(pkv_cache_validate(cache));
   forks.clear();
-  EXPECT_EQ(7u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(7u, pool_stats_of(cache).held_blocks);
   CHECK(pkv_cache_validate(cache));
 }
 
@@ -204,7 +204,7 @@ TEST_P(Sharing, ATailIsKeptByTheOneThatHoldsMostOfIt) {
                                                : std::vector<pkv_session>{longer, shorter};
     for (const bool commits : {false, true}) {
       Batch batch = begin(cache, both, {3, 3});
-      EXPECT_EQ(3u, pool_stats_of(cache).used_blocks);
+      EXPECT_EQ(3u, pool_stats_of(cache).held_blocks);
       EXPECT_EQ(table, block_table(longer)) << "it would overwrite rows of the longer one";
       for (uint32_t layer = 0; layer < model.layers; layer++) {
         Rows k(6, model.kv_heads, model.key_dim), v(k);
@@ -234,7 +234,7 @@ TEST_P(Sharing, ATailThatSomebodyElseHoldsIsCopiedByAll) {
   const auto copies = [&](const std::vector<pkv_session>& sessions,
                           const std::vector<uint32_t>& counts) {
     Batch batch = begin(cache, sessions, counts);
-    return pool_stats_of(cache).used_blocks - 2;
+    return pool_stats_of(cache).held_blocks - 2;
   };
   EXPECT_EQ(2u, copies({a, b}, {1, 1})) << "a session that is in no step";
   EXPECT_EQ(2u, copies({a, b, idle}, {1, 1, 0})) << "a session that writes nothing";
@@ -285,7 +285,7 @@ TEST_P(Sharing, AnAbortLeavesEverythingAsItWas) {
     std::vector<std::vector<Rows>> outputs;
     std::vector<std::vector<uint32_t>> tables;
     pkv_cache_stats stats;
-    uint64_t used_blocks;
+    uint64_t held_blocks;
   };
   const auto look = [&] {
     State state;
@@ -295,7 +295,7 @@ TEST_P(Sharing, AnAbortLeavesEverythingAsItWas) {
       state.tables.push_back(block_table(session));
     }
     state.stats = stats_of(cache);
-    state.used_blocks = pool_stats_of(cache).used_blocks;
+    state.held_blocks = pool_stats_of(cache).held_blocks;
     return state;
   };
   const State before = look();
@@ -312,7 +312,7 @@ TEST_P(Sharing, AnAbortLeavesEverythingAsItWas) {
     EXPECT_TRUE(before.contents == after.contents);
     EXPECT_TRUE(before.outputs == after.outputs);
     EXPECT_EQ(before.tables, after.tables);
-    EXPECT_EQ(before.used_blocks, after.used_blocks);
+    EXPECT_EQ(before.held_blocks, after.held_blocks);
     EXPECT_EQ(before.stats.tokens, after.stats.tokens);
     EXPECT_EQ(before.stats.filled_slots, after.stats.filled_slots);
     EXPECT_EQ(before.stats.commits, after.stats.commits);
@@ -331,7 +331,7 @@ TEST_P(Sharing, ASnapshotOutlivesItsSession) {
   step(cache, session, model, 20, random);
   session.close();
   CHECK(pkv_cache_validate(cache));
-  EXPECT_EQ(3u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(3u, pool_stats_of(cache).held_blocks);
   for (int i = 0; i < 3; i++) {
     Session restored = thaw(snapshot);
     EXPECT_TRUE(frozen == content(restored));

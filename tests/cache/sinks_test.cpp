@@ -38,7 +38,7 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   const uint64_t length = grown.length();
   // 20 sinks touch 2 blocks. A window of 40 tokens touches 4 at most, and one more until the next
   // step.
-  EXPECT_LE(pool_stats_of(cache, 0).used_blocks, 2u + 5u);
+  EXPECT_LE(pool_stats_of(cache, 0).held_blocks, 2u + 5u);
   CHECK(pkv_cache_validate(cache));
 
   // The blocks of the sinks can be read, and all positions from the first block of the window on.
@@ -57,7 +57,7 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   for (uint64_t p = 0; p < length; p++)
     EXPECT_EQ(readable(p), table[p / block_size] != PKV_NO_BLOCK) << p;
   const auto gone = static_cast<uint64_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK));
-  EXPECT_EQ(table.size(), pool_stats_of(cache, 0).used_blocks + gone);
+  EXPECT_EQ(table.size(), pool_stats_of(cache, 0).held_blocks + gone);
   EXPECT_EQ(slots_read(grown.session(), length), kv_indices(cache, grown.session()));
 }
 

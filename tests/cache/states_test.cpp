@@ -19,7 +19,7 @@ Text part(const Text& whole, size_t first, size_t n) {
   return {begin, begin + static_cast<std::ptrdiff_t>(n)};
 }
 
-uint64_t used(pkv_cache cache) { return pool_stats_of(cache, state_group).used_blocks; }
+uint64_t used(pkv_cache cache) { return pool_stats_of(cache, state_group).held_blocks; }
 
 using Held = std::vector<uint64_t>;
 

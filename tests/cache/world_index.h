@@ -169,7 +169,7 @@ class WorldIndex : protected WorldSessions {
   // Compares the index with the model, while no other play changes it.
   void check_index() {
     if (!kind_.prefix || !shared_->alone) return;
-    ASSERT_LE(stats_of(cache()).evictable_blocks, pool_stats_of(cache()).used_blocks);
+    ASSERT_LE(stats_of(cache()).evictable_blocks, pool_stats_of(cache()).held_blocks);
     read_events();
     for (const Ids& text : past_)
       for (const char* salt : salts) check_promise(text, salt);

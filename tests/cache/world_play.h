@@ -63,9 +63,9 @@ class WorldPlay : WorldIndex {
   static void expect_empty(const Shared& shared) {
     const pkv_cache cache = shared.here->cache;
     CHECK(pkv_cache_validate(cache));
-    EXPECT_EQ(pool_stats_of(cache).used_blocks, stats_of(cache).evictable_blocks);
+    EXPECT_EQ(pool_stats_of(cache).held_blocks, stats_of(cache).evictable_blocks);
     if (shared.kind.prefix) CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
-    EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
+    EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
     for (uint32_t g = 0; g < shared.kind.groups.size() && !shared.kind.shared; g++)
       EXPECT_EQ(shared.kind.blocks, pool_stats_of(cache, g).free_blocks);
   }

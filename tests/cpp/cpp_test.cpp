@@ -169,14 +169,14 @@ TEST(Cpp, ABatchThatIsLeftIsAborted) {
   Session session = cache.open();
   try {
     Batch batch = cache.begin({session}, {40});
-    EXPECT_EQ(cache.pool_stats().used_blocks, 3u);
+    EXPECT_EQ(cache.pool_stats().held_blocks, 3u);
     batch.write(LAYERS, std::vector<float>(40 * KV_HEADS * DIM),
                 std::vector<float>(40 * KV_HEADS * DIM));
     FAIL() << "there is no such layer";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), PKV_OUT_OF_RANGE);
   }
-  EXPECT_EQ(cache.pool_stats().used_blocks, 0u);
+  EXPECT_EQ(cache.pool_stats().held_blocks, 0u);
 
   Batch batch = cache.begin({session}, {1});
   EXPECT_EQ(status_of([&] { batch.commit(); }), PKV_INCOMPLETE);
@@ -202,7 +202,7 @@ TEST(Cpp, SessionsThatEndBeforeTheirBatchAreClosed) {
     if (turn % 2 == 0) batch.abort();
   }
   EXPECT_EQ(cache.stats().sessions, 0u);
-  EXPECT_EQ(cache.pool_stats().used_blocks, 0u);
+  EXPECT_EQ(cache.pool_stats().held_blocks, 0u);
   {
     Session session = cache.open();
     Batch batch = cache.begin({session}, {16});
@@ -397,7 +397,7 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   const auto out = step(cache, a, text(20));
   EXPECT_NEAR(out[19 * QUERY_HEADS * DIM], 9.5, 1e-5);
   Session b = a.fork();
-  EXPECT_EQ(cache.pool_stats().used_blocks, 2u);
+  EXPECT_EQ(cache.pool_stats().held_blocks, 2u);
   EXPECT_EQ(a.block_table(), b.block_table());
   const pagedkv::Snapshot snapshot = a.snapshot();
   a.trim(3);
@@ -664,7 +664,7 @@ TEST(Cpp, PoolsKeepIds) {
   EXPECT_EQ(status_of([&] { pool.free(blocks); }), PKV_NOT_HELD);
   std::array<pkv_block, 1> one;
   pool.alloc(one);
-  EXPECT_EQ(pool.stats().used_blocks, 1u);
+  EXPECT_EQ(pool.stats().held_blocks, 1u);
   pool.validate();
 }
 

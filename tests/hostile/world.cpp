@@ -22,7 +22,7 @@ void add_cache(std::string& state, pkv_cache cache) {
   add_bytes(state, stats);
   auto pool = made<pkv_pool_stats>();
   add_bytes(state, pkv_cache_get_pool_stats(cache, PKV_ALL_GROUPS, &pool));
-  pool.used_blocks_peak = 0;  // a refused call may have held blocks for a moment
+  pool.held_blocks_peak = 0;  // a refused call may have held blocks for a moment
   add_bytes(state, pool);
 }
 

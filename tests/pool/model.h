@@ -27,7 +27,7 @@ class PoolModel {
     if (!states_.contains(block_id(block)) || !is_free(block_id(block))) return false;
     BlockState& state = states_.at(block_id(block));
     state.references = 1;
-    peak_ = std::max(peak_, stats().used);
+    peak_ = std::max(peak_, stats().held);
     return state.generation == block_generation(block);
   }
 
@@ -73,12 +73,12 @@ class PoolModel {
       else if (state.references == 0)
         stats.free++;
       else
-        stats.used++;
+        stats.held++;
       if (state.references > 1) stats.shared++;
       stats.references += state.references;
       stats.filled_slots += state.filled;
     }
-    stats.used_peak = peak_;
+    stats.held_peak = peak_;
     return stats;
   }
 

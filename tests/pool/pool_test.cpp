@@ -177,7 +177,7 @@ TEST(Pool, GenerationThatWouldWrapRetiresTheBlock) {
   EXPECT_FALSE(pool.try_alloc(1, &none));
   const PoolStats stats = pool.stats();
   EXPECT_EQ(stats.retired, 1u);
-  EXPECT_EQ(stats.used, 1u);
+  EXPECT_EQ(stats.held, 1u);
   EXPECT_EQ(stats.free, 0u);
   pool.validate();
 }
@@ -191,12 +191,12 @@ TEST(Pool, StatsCountEveryBlockOnce) {
   const PoolStats stats = pool.stats();
   EXPECT_EQ(stats.blocks, 100u);
   EXPECT_EQ(stats.free, 94u);
-  EXPECT_EQ(stats.used, 6u);
+  EXPECT_EQ(stats.held, 6u);
   EXPECT_EQ(stats.shared, 3u);
   EXPECT_EQ(stats.retired, 0u);
   EXPECT_EQ(stats.references, 9u);
   EXPECT_EQ(stats.filled_slots, 7u);
-  EXPECT_EQ(stats.used_peak, 10u);
+  EXPECT_EQ(stats.held_peak, 10u);
 }
 
 TEST(Pool, RefusesSizesItCannotHold) {

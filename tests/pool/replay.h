@@ -139,13 +139,13 @@ class Replay {
     const PoolStats stats = pool_.stats(), expected = model_.stats();
     EXPECT_EQ(stats.blocks, expected.blocks);
     EXPECT_EQ(stats.free, expected.free);
-    EXPECT_EQ(stats.used, expected.used);
+    EXPECT_EQ(stats.held, expected.held);
     EXPECT_EQ(stats.shared, expected.shared);
     EXPECT_EQ(stats.retired, expected.retired);
     EXPECT_EQ(stats.references, expected.references);
     EXPECT_EQ(stats.references, held_.size());
     EXPECT_EQ(stats.filled_slots, expected.filled_slots);
-    EXPECT_EQ(stats.used_peak, expected.used_peak);
+    EXPECT_EQ(stats.held_peak, expected.held_peak);
     EXPECT_EQ(pool_.free_count(), expected.free);
     EXPECT_EQ(pool_.retired(), expected.retired);
   }

@@ -61,7 +61,7 @@ TEST_P(ManyShards, EveryIdIsGivenOutOnce) {
     EXPECT_FALSE(pool.try_alloc(n, none.data()));
     EXPECT_EQ(none, std::vector<Block>(n, 42));
     EXPECT_EQ(seen.size(), 1000 / n * n);
-    EXPECT_EQ(pool.stats().used_peak, seen.size());
+    EXPECT_EQ(pool.stats().held_peak, seen.size());
     pool.validate();
     for (const Block block : seen) EXPECT_EQ(pool.release(block), PKV_OK);
     EXPECT_EQ(pool.free_count(), 1000u);
@@ -95,12 +95,12 @@ TEST_P(ManyShards, PeakIsOfThePoolNotOfItsShards) {
     const std::vector<Block> many = alloc(pool, 64), few = alloc(pool, 30);
     EXPECT_EQ(pool.release(64, many.data()), PKV_OK);
     EXPECT_EQ(pool.release(30, few.data()), PKV_OK);
-    EXPECT_EQ(pool.stats().used_peak, 94u);
+    EXPECT_EQ(pool.stats().held_peak, 94u);
     words.insert(block_id(many[0]) / 64);
   }
   EXPECT_GE(words.size(), 8u);
   alloc(pool, 1024);
-  EXPECT_EQ(pool.stats().used_peak, 1024u);
+  EXPECT_EQ(pool.stats().held_peak, 1024u);
 }
 
 TEST_P(ManyShards, BlocksRetireInTheirShards) {
@@ -109,7 +109,7 @@ TEST_P(ManyShards, BlocksRetireInTheirShards) {
   EXPECT_EQ(pool.release(1000, all.data()), PKV_OK);
   EXPECT_EQ(pool.retired(), 1000u);
   EXPECT_EQ(pool.free_count(), 0u);
-  EXPECT_EQ(pool.stats().used, 24u);
+  EXPECT_EQ(pool.stats().held, 24u);
   pool.validate();
 }
 

@@ -269,7 +269,7 @@ TEST_P(StoppedThreadInShards, GatherMeetsGather) {
     for (Block block : got) EXPECT_EQ(pool.references(block_id(block)), 1u);
     EXPECT_EQ(pool.release(3, got.data()), PKV_OK);
     EXPECT_EQ(alloc(pool, 4).size(), 4u) << "at rest all four can be taken";
-    EXPECT_EQ(pool.stats().used_peak, 130u);
+    EXPECT_EQ(pool.stats().held_peak, 130u);
     pool.validate();
   });
 }

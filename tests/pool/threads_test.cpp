@@ -205,7 +205,7 @@ TEST(PoolThreads, NoFalseRefusalWithoutReleases) {
     EXPECT_TRUE(
         std::all_of(owners.begin(), owners.end(), [](const auto& owner) { return owner == 1; }));
     EXPECT_EQ(pool.free_count(), 0u);
-    EXPECT_EQ(pool.stats().used_peak, blocks);
+    EXPECT_EQ(pool.stats().held_peak, blocks);
     pool.validate();
   }
 }

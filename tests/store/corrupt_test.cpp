@@ -202,7 +202,7 @@ void expect_mismatch(const Plan& from, const Plan& to) {
   const Session session = open(a);
   append(a, session, from, 20, 1);
   EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session})))) << pkv_last_error();
-  EXPECT_EQ(0u, pool_stats_of(b).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(b).held_blocks);
 }
 
 // Keys, or values, are rotated by a matrix that moves each of 16 dims by `places`.
@@ -264,7 +264,7 @@ TEST(Mismatch, OfAWindowAndLargerBlocks) {
   const Session session = open(a);
   append_in_steps(a, session, plan, 110, 1);
   EXPECT_EQ(PKV_MISMATCH, try_load(b, buffer(save(a, {session}))));
-  EXPECT_EQ(0u, pool_stats_of(b).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(b).held_blocks);
   const Session young = open(a);
   append_in_steps(a, young, plan, 30, 1);
   const std::vector<Session> loaded = load(b, save(a, {young}));
@@ -341,7 +341,7 @@ TEST_F(Keys, EveryFlippedBitIsFound) {
     ASSERT_TRUE(status >= 300 && status < 400) << "bit " << bit << ": " << pkv_status_name(status);
     bytes[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
   }
-  EXPECT_EQ(0u, pool_stats_of(fixture.cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(fixture.cache).held_blocks);
   EXPECT_EQ(PKV_OK, fixture.load_once(bytes)) << pkv_last_error();
 }
 
@@ -482,11 +482,11 @@ TEST(Lengths, AreCheckedAndBelieved) {
     EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(changed(length_at, length)), &config));
   for (const uint64_t size : {0ull, 63ull, 128ull, 1ull << 62, ~0ull})
     EXPECT_EQ(PKV_CORRUPT, try_load(cache, buffer(changed(lengths_size_at, size)), &config));
-  EXPECT_EQ(0u, pool_stats_of(cache).used_blocks);
+  EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
   for (const uint64_t length : {0u, 15u, 40u, 80u}) {
     EXPECT_EQ(PKV_OK, try_load(cache, buffer(changed(length_at, length)), &config))
         << pkv_last_error();
-    EXPECT_EQ(length / 16, pool_stats_of(cache).used_blocks);
+    EXPECT_EQ(length / 16, pool_stats_of(cache).held_blocks);
     CHECK(pkv_cache_validate(cache));
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
   }

@@ -227,7 +227,7 @@ TEST(Sharing, WhatIsSharedIsSavedOnceAndSharedAgain) {
   EXPECT_EQ(50u * 340, info.tokens);
   EXPECT_EQ(50u * 20 + 320, info.stored_tokens);
   const std::vector<Session> loaded = load(b, file);
-  EXPECT_EQ(20u + 50 * 2, pool_stats_of(b).used_blocks);
+  EXPECT_EQ(20u + 50 * 2, pool_stats_of(b).held_blocks);
   for (size_t i = 0; i < forks.size(); i++) expect_same(forks[i], loaded[i], setup);
   // One session continues, and the others do not notice.
   append(b, loaded[0], setup, 10, 99);
@@ -251,7 +251,7 @@ TEST(Sharing, SnapshotsAndSessionsOfAnyLength) {
   expect_same(thaw(snapshot), loaded[0], setup);
   expect_same(session, loaded[1], setup);
   expect_same(shorter, loaded[2], setup);
-  EXPECT_EQ(6u, pool_stats_of(b).used_blocks)
+  EXPECT_EQ(6u, pool_stats_of(b).held_blocks)
       << "five blocks of the session, and the part-filled one of the snapshot";
   CHECK(pkv_cache_validate(b));
 }
@@ -406,11 +406,11 @@ TEST(Index, WhatWasCachedIsFoundAgain) {
                                           : 80u);
     CHECK(pkv_cache_validate(b));
     // A second load finds everything, and nothing is kept twice.
-    const uint64_t used = pool_stats_of(b).used_blocks;
+    const uint64_t used = pool_stats_of(b).held_blocks;
     {
       const std::vector<Session> again = load(b, file, &config);
     }
-    EXPECT_EQ(used, pool_stats_of(b).used_blocks);
+    EXPECT_EQ(used, pool_stats_of(b).held_blocks);
     CHECK(pkv_cache_validate(b));
   }
 }

@@ -303,7 +303,7 @@ inline pkv_file_info inspect(const Bytes& file, const pkv_file_config* config = 
 // What a refused call must leave unchanged.
 struct State {
   uint32_t sessions;
-  uint64_t free_blocks, used_blocks, tokens, filled_slots, evictable, cached;
+  uint64_t free_blocks, held_blocks, tokens, filled_slots, evictable, cached;
   bool operator==(const State&) const = default;
 };
 
@@ -313,7 +313,7 @@ inline State state_of(pkv_cache cache) {
   auto prefix = made<pkv_prefix_stats>();
   const pkv_status status = pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &prefix);
   if (status != PKV_UNSUPPORTED) CHECK(status);
-  return {stats.sessions,     pools.free_blocks,      pools.used_blocks,   stats.tokens,
+  return {stats.sessions,     pools.free_blocks,      pools.held_blocks,   stats.tokens,
           stats.filled_slots, stats.evictable_blocks, prefix.cached_blocks};
 }
 

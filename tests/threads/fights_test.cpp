@@ -296,7 +296,7 @@ TEST(Fights, HandlesNeverLeadToAnothersObject) {
                        }),
             "");
   EXPECT_EQ(pkv_cache_validate(cache), PKV_OK) << pkv_last_error();
-  EXPECT_EQ(pool_stats_of(cache).used_blocks, 0u);
+  EXPECT_EQ(pool_stats_of(cache).held_blocks, 0u);
   EXPECT_EQ(pkv_cache_destroy(cache), PKV_OK);
 }
 

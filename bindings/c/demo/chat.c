@@ -153,11 +153,11 @@ static void print_stats(chat* c) {
   pkv_pool_stats pool = {.struct_size = sizeof pool};
   engine_check(e, e->lib->cache_get_stats(e->cache, &stats), "stats");
   engine_check(e, e->lib->cache_get_pool_stats(e->cache, 0, &pool), "stats");
-  const double slots = (double)(pool.used_blocks * e->info.block_size);
+  const double slots = (double)(pool.held_blocks * e->info.block_size);
   printf(
       "[%zu of %zu tokens, %zu computed so far, %llu of %llu blocks, %.0f %% of their slots "
       "filled]\n",
-      c->length, c->context, e->rows_forwarded, (unsigned long long)pool.used_blocks,
+      c->length, c->context, e->rows_forwarded, (unsigned long long)pool.held_blocks,
       (unsigned long long)pool.blocks,
       slots > 0 ? 100.0 * (double)stats.filled_slots / slots : 0.0);
 }

@@ -91,11 +91,11 @@ static void draw_pool(frame* f, const progress* p) {
   const size_t shared =
       (size_t)(((double)stats.shared_blocks / (double)stats.blocks) * (double)width + 0.5);
   const size_t used =
-      (size_t)(((double)stats.used_blocks / (double)stats.blocks) * (double)width + 0.5);
+      (size_t)(((double)stats.held_blocks / (double)stats.blocks) * (double)width + 0.5);
   put(f, f->columns, "blocks [");
   for (size_t i = 0; i < width; i++) append(f, i < shared ? "=" : i < used ? "#" : ".", 1);
   put(f, f->columns - 8 - width, "] %llu of %llu, %llu shared (=)",
-      (unsigned long long)stats.used_blocks, (unsigned long long)stats.blocks,
+      (unsigned long long)stats.held_blocks, (unsigned long long)stats.blocks,
       (unsigned long long)stats.shared_blocks);
   end_line(f);
 }
@@ -170,8 +170,8 @@ static void report_line(progress* p, double now) {
   }
   if (now - p->last_update < plain_seconds) return;
   p->last_update = now;
-  fprintf(stderr, "pass %zu, %zu running, %zu done of %zu, %llu blocks in use\n", s->totals.passes,
-          running, done, s->count, (unsigned long long)pool_stats(p).used_blocks);
+  fprintf(stderr, "pass %zu, %zu running, %zu done of %zu, %llu blocks held\n", s->totals.passes,
+          running, done, s->count, (unsigned long long)pool_stats(p).held_blocks);
 }
 
 void progress_open(progress* p, const scheduler* s, const tokenizer* t, bool silent) {

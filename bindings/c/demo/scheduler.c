@@ -220,7 +220,7 @@ static void observe(scheduler* s) {
   engine_check(e, e->lib->cache_get_pool_stats(e->cache, 0, &pool), "stats");
   /* Cached blocks that no session uses do not count: they can be evicted. */
   const pkv_prefix_stats prefix = prefix_stats(s);
-  const uint64_t used = pool.used_blocks - stats.evictable_blocks;
+  const uint64_t used = pool.held_blocks - stats.evictable_blocks;
   const uint64_t saved = pool.references - prefix.cached_blocks - used;
   const uint64_t bytes = used * e->plan.bytes_per_block;
   const uint64_t filled = stats.filled_slots - stats.evictable_blocks * e->info.block_size;

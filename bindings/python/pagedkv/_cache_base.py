@@ -107,8 +107,8 @@ class CacheBase(Handle):
     def _shown(self) -> str:
         info, stats, pools = self.info(), self.stats(), self.pool_stats()
         return (
-            f"{counted(info.layers, 'layer')}, {pools.used_blocks} of {pools.blocks} blocks of "
-            f"{info.block_size} tokens used, {counted(stats.sessions, 'session')}, "
+            f"{counted(info.layers, 'layer')}, {pools.held_blocks} of {pools.blocks} blocks of "
+            f"{info.block_size} tokens held, {counted(stats.sessions, 'session')}, "
             f"{info.isa.name}, {counted(info.threads, 'thread')}"
         )
 

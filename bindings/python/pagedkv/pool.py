@@ -30,7 +30,7 @@ class Pool(Handle):
 
     def _shown(self) -> str:
         stats = self.stats()
-        return f"{stats.used_blocks} of {counted(stats.blocks, 'block')} used"
+        return f"{stats.held_blocks} of {counted(stats.blocks, 'block')} held"
 
     def alloc(self, n: int) -> npt.NDArray[np.uint64]:
         """Takes n blocks, all or none, each with one reference."""

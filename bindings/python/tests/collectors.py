@@ -105,7 +105,7 @@ def settle(cache: pagedkv.Cache, others: list[Collecting], number: int) -> None:
         cache.prefix_clear(all_salts=True)
         stats = cache.stats()
         open_caches = sum(store.closed == 0 for store in others)
-        left = [stats.sessions, stats.snapshots, stats.batches, cache.pool_stats().used_blocks]
+        left = [stats.sessions, stats.snapshots, stats.batches, cache.pool_stats().held_blocks]
         left += [open_caches, len(_waiting.waiting)]
         if not any(left):
             return

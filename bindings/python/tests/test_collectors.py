@@ -80,7 +80,7 @@ def closed(handle: int, getter: Any, record: Any) -> bool:
 def empty(cache: pagedkv.Cache) -> None:
     stats = cache.stats()
     assert (stats.sessions, stats.snapshots, stats.batches) == (0, 0, 0)
-    assert cache.pool_stats().used_blocks == 0
+    assert cache.pool_stats().held_blocks == 0
     assert _waiting.waiting == {}
     cache.validate()
 

@@ -70,12 +70,12 @@ CALLS: dict[str, Callable[..., Any]] = {
 def test_an_interrupted_call_loses_nothing(name: str) -> None:
     cache, session, snapshot, saved = make_with_sessions()
     with cache, session, snapshot:
-        at, sessions, used = 0, cache.stats().sessions, cache.pool_stats().used_blocks
+        at, sessions, used = 0, cache.stats().sessions, cache.pool_stats().held_blocks
         going = True
         while going:
             at += 1
             going = interrupted(lambda: CALLS[name](cache, session, snapshot, saved), at)
             _waiting.close_waiting()
-            assert (cache.stats().sessions, cache.pool_stats().used_blocks) == (sessions, used), at
+            assert (cache.stats().sessions, cache.pool_stats().held_blocks) == (sessions, used), at
             session.trim(20)  # no batch uses it
         assert at > 50

@@ -55,7 +55,7 @@ class Texts(RuleBasedStateMachine):
         for snapshot in list(self.frozen):
             snapshot.close()
         self.cache.prefix_clear(all_salts=True)
-        assert self.cache.pool_stats().used_blocks == 0
+        assert self.cache.pool_stats().held_blocks == 0
         self.cache.close()
 
     @rule(target=sessions)

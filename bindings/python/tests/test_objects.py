@@ -81,7 +81,7 @@ def test_leaving_a_batch_aborts(cache: pagedkv.Cache) -> None:
     with pytest.raises(KeyError), cache.begin([session], [20]):
         raise KeyError
     assert session.length == 0
-    assert cache.pool_stats().used_blocks == 0
+    assert cache.pool_stats().held_blocks == 0
     with (
         cache.begin([session], [1]) as batch,
         pytest.raises(pagedkv.MisuseError, match="INCOMPLETE"),
@@ -285,7 +285,7 @@ def test_objects_show_what_they_are(cache: pagedkv.Cache) -> None:
     assert repr(session) == "<Session: 20 tokens in 2 blocks>"
     info = cache.info()
     threads = "1 thread" if info.threads == 1 else f"{info.threads} threads"
-    shown = f"2 layers, 2 of 8 blocks of 16 tokens used, 1 session, {info.isa.name}, {threads}"
+    shown = f"2 layers, 2 of 8 blocks of 16 tokens held, 1 session, {info.isa.name}, {threads}"
     assert repr(cache) == f"<Cache: {shown}>"
     with cache.begin([session], [1]) as batch:
         assert repr(batch) == "<Batch: 1 row of 1 session>"
@@ -299,7 +299,7 @@ def test_objects_show_what_they_are(cache: pagedkv.Cache) -> None:
         "<KVView: 8 blocks of 16 tokens, 1 KV head of 16 and 16 dims, F32, PACKED>"
     )
     with pagedkv.Pool(8) as pool, pagedkv.Compute(1, "scalar") as compute:
-        assert repr(pool) == "<Pool: 0 of 8 blocks used>"
+        assert repr(pool) == "<Pool: 0 of 8 blocks held>"
         assert repr(compute) == "<Compute: 1 thread, SCALAR>"
     assert repr(pagedkv.library()).startswith(f"<libpagedkv {pagedkv.__version__}: ")
     cache.close()

@@ -118,7 +118,7 @@ def test_objects_that_are_forgotten_in_other_threads() -> None:
             repeated(work)
             shelf.clear()
             gc.collect()
-            assert cache.pool_stats().used_blocks == 0  # This call closes what waited.
+            assert cache.pool_stats().held_blocks == 0  # This call closes what waited.
         assert cache.stats().sessions == 0
         assert not _waiting.waiting
 

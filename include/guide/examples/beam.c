@@ -97,7 +97,7 @@ int main(void) {
     print("", &beams[i].text, prompt);
   }
   printf("%d beams hold %llu blocks, %llu of them shared\n", n,
-         (unsigned long long)pool.used_blocks, (unsigned long long)pool.shared_blocks);
+         (unsigned long long)pool.held_blocks, (unsigned long long)pool.shared_blocks);
   const double alone = score_alone(cache, &beams[0].text, prompt);
   printf("the best alone: %.2f\n", alone);
   check(pkv_cache_destroy(cache));

@@ -49,9 +49,9 @@ int main(void) {
   pkv_pool_stats pools = {.struct_size = sizeof pools};
   check(pkv_cache_get_stats(cache, &stats));
   check(pkv_cache_get_pool_stats(cache, PKV_ALL_GROUPS, &pools));
-  printf("%llu suspensions, %llu session suspended now, %llu steps, %llu of %llu blocks in use\n",
+  printf("%llu suspensions, %llu session suspended now, %llu steps, %llu of %llu blocks held\n",
          (unsigned long long)stats.suspensions, (unsigned long long)stats.suspended_sessions,
-         (unsigned long long)stats.commits, (unsigned long long)pools.used_blocks,
+         (unsigned long long)stats.commits, (unsigned long long)pools.held_blocks,
          (unsigned long long)pools.blocks);
   printf("validate: %s\n", pkv_status_name(pkv_cache_validate(cache)));
   check(pkv_cache_destroy(cache));

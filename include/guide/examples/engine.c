@@ -56,7 +56,7 @@ int main(void) {
   check(pkv_cache_get_pool_stats(cache, PKV_ALL_GROUPS, &pools));
   printf("%llu tokens in %llu steps; %llu blocks at most, %llu now\n",
          (unsigned long long)stats.committed_tokens, (unsigned long long)stats.commits,
-         (unsigned long long)pools.used_blocks_peak, (unsigned long long)pools.used_blocks);
+         (unsigned long long)pools.held_blocks_peak, (unsigned long long)pools.held_blocks);
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -32,7 +32,7 @@ static void print_use(pkv_cache cache, const char* when) {
   for (uint32_t group = 0; group < 2; group++) {
     pkv_pool_stats stats = {.struct_size = sizeof stats};
     check(pkv_cache_get_pool_stats(cache, group, &stats));
-    printf(", group %d uses %d blocks", (int)group, (int)stats.used_blocks);
+    printf(", group %d uses %d blocks", (int)group, (int)stats.held_blocks);
   }
   printf("\n");
 }

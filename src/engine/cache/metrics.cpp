@@ -43,22 +43,22 @@ class Metrics {
 };
 
 void add_blocks(const Cache& cache, Metrics& metrics) {
-  metrics.begin(
-      "blocks", "gauge",
-      "Blocks by layer group and state; evictable ones are used by the prefix index alone.");
+  metrics.begin("blocks", "gauge",
+                "Blocks by layer group and state; evictable ones are held by the prefix index "
+                "alone, and in_use counts pinned ones as well.");
   for (size_t g = 0; g < cache.groups().size(); g++) {
     const memory::PoolStats pool = cache.groups()[g]->pool.stats();
     const uint64_t evictable = cache.evictable(g);
     metrics.value(g, "free", pool.free);
     metrics.value(g, "evictable", evictable);
-    metrics.value(g, "used", pool.used - std::min(evictable, pool.used));
+    metrics.value(g, "in_use", pool.held - std::min(evictable, pool.held));
     metrics.value(g, "retired", pool.retired);
   }
 }
 
-uint64_t used_slots(const Cache& cache) {
+uint64_t held_slots(const Cache& cache) {
   uint64_t slots = 0;
-  for (const auto& group : cache.groups()) slots += group->pool.stats().used * group->block_size;
+  for (const auto& group : cache.groups()) slots += group->pool.stats().held * group->block_size;
   return slots;
 }
 
@@ -92,8 +92,8 @@ std::string format_metrics(const Cache& cache) {
     metrics.value("state", "free", stats.free_pages);
     metrics.value("state", "taken", stats.pages - stats.free_pages);
   }
-  metrics.begin("slots", "gauge", "Slots of blocks in use, and those that hold a token.");
-  metrics.value("state", "used", used_slots(cache));
+  metrics.begin("slots", "gauge", "Slots of held blocks, and those with a token.");
+  metrics.value("state", "held", held_slots(cache));
   metrics.value("state", "filled", stats.filled_slots);
   metrics.begin("memory_bytes", "gauge", "Bytes of K and V memory.");
   metrics.value(stats.memory_bytes);

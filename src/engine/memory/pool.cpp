@@ -124,7 +124,7 @@ size_t BasicPool<Atomics>::reserve(Shard& shard, size_t min_count, size_t max_co
     // acquire: claim_bits() sees the bits that were set before the counter rose.
     if (shard.free.compare_exchange_weak(free, left, std::memory_order_acquire,
                                          std::memory_order_relaxed)) {
-      raise_peak(shard, used(shard, left));
+      raise_peak(shard, held(shard, left));
       return seen - left;
     }
     if (contended != nullptr && free != seen) {
@@ -135,12 +135,12 @@ size_t BasicPool<Atomics>::reserve(Shard& shard, size_t min_count, size_t max_co
 }
 
 template <class Atomics>
-uint32_t BasicPool<Atomics>::used(const Shard& shard, uint64_t free) const noexcept {
+uint32_t BasicPool<Atomics>::held(const Shard& shard, uint64_t free) const noexcept {
   // Signed, because retired or held_back may have risen by blocks that `free` still counts.
-  const int64_t used = int64_t{shard.blocks} - static_cast<int64_t>(free) -
+  const int64_t held = int64_t{shard.blocks} - static_cast<int64_t>(free) -
                        int64_t{shard.retired.load(std::memory_order_relaxed)} -
                        int64_t{shard.held_back.load(std::memory_order_relaxed)};
-  return static_cast<uint32_t>(std::max<int64_t>(used, 0));
+  return static_cast<uint32_t>(std::max<int64_t>(held, 0));
 }
 
 // Raises the peak, which is the sum of the shares of all shards. A shard that uses more than its
@@ -154,7 +154,7 @@ void BasicPool<Atomics>::raise_peak(Shard& shard, uint32_t now) noexcept {
     Shard& other = shards_[i];
     if (&other == &shard) continue;
     uint32_t theirs = other.peak_share.load(std::memory_order_relaxed);
-    const uint32_t needed = used(other, other.free.load(std::memory_order_relaxed));
+    const uint32_t needed = held(other, other.free.load(std::memory_order_relaxed));
     if (theirs <= needed) continue;
     const uint32_t unused = theirs - needed,
                    moved = std::min(unused, std::max(now - share, unused / 2));
@@ -530,21 +530,21 @@ PoolStats BasicPool<Atomics>::stats() const noexcept {
   stats.blocks = blocks_;
   for (uint32_t id = 0; id < blocks_; id++) {
     const BlockState block = state(id);
-    stats.used += block.references > 0;
+    stats.held += block.references > 0;
     stats.shared += block.references > 1;
     stats.retired += block.generation == retired_generation;
     stats.references += block.references;
     stats.filled_slots += block.filled;
   }
-  const uint64_t held = held_back();
-  stats.blocks -= held;
-  stats.used -= std::min(held, stats.used);
-  stats.references -= std::min(held, stats.references);
-  stats.free = stats.blocks - std::min(stats.blocks, stats.used + stats.retired);
+  const uint64_t held_back = this->held_back();
+  stats.blocks -= held_back;
+  stats.held -= std::min(held_back, stats.held);
+  stats.references -= std::min(held_back, stats.references);
+  stats.free = stats.blocks - std::min(stats.blocks, stats.held + stats.retired);
   for (const Shard& shard : shards_in_use())
-    stats.used_peak += shard.peak_share.load(std::memory_order_relaxed);
+    stats.held_peak += shard.peak_share.load(std::memory_order_relaxed);
   // The sum is not exact while several threads allocate from several shards.
-  stats.used_peak = std::clamp(stats.used_peak, stats.used, stats.blocks);
+  stats.held_peak = std::clamp(stats.held_peak, stats.held, stats.blocks);
   return stats;
 }
 
@@ -558,10 +558,10 @@ uint32_t BasicPool<Atomics>::retired() const noexcept {
 
 template <class Atomics>
 uint32_t BasicPool<Atomics>::held_back() const noexcept {
-  uint32_t held = 0;
+  uint32_t held_back = 0;
   for (const Shard& shard : shards_in_use())
-    held += shard.held_back.load(std::memory_order_relaxed);
-  return held;
+    held_back += shard.held_back.load(std::memory_order_relaxed);
+  return held_back;
 }
 
 template <class Atomics>
@@ -574,12 +574,12 @@ void BasicPool<Atomics>::validate() const {
 
 template <class Atomics>
 void BasicPool<Atomics>::validate_shard(const Shard& shard) const {
-  uint32_t set = 0, held = 0, retired = 0;
+  uint32_t set = 0, referenced = 0, retired = 0;
   const uint32_t first = shard.first_word * 64;
   for (uint32_t id = first; id < first + shard.blocks; id++) {
     validate_block(id);
     set += is_free(id);
-    held += references(id) > 0;
+    referenced += references(id) > 0;
     retired += state(id).generation == retired_generation;
   }
   const uint64_t free = shard.free.load(std::memory_order_relaxed);
@@ -589,9 +589,9 @@ void BasicPool<Atomics>::validate_shard(const Shard& shard) const {
   if (retired != shard.retired.load(std::memory_order_relaxed))
     fail(PKV_INTERNAL, "retired blocks == their counter, blocks %u to %u: %u, %u", first,
          first + shard.blocks - 1, retired, shard.retired.load(std::memory_order_relaxed));
-  const uint32_t used = held - shard.held_back.load(std::memory_order_relaxed);
-  if (shard_count_ == 1 && shard.peak_share.load(std::memory_order_relaxed) < used)
-    fail(PKV_INTERNAL, "used <= used_peak: %u, %u", used,
+  const uint32_t held = referenced - shard.held_back.load(std::memory_order_relaxed);
+  if (shard_count_ == 1 && shard.peak_share.load(std::memory_order_relaxed) < held)
+    fail(PKV_INTERNAL, "held <= held_peak: %u, %u", held,
          shard.peak_share.load(std::memory_order_relaxed));
 }
 

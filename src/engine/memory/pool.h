@@ -43,13 +43,13 @@
 
 namespace pkv::memory {
 
-// The numbers of pkv_pool_stats: blocks = free + used + retired. Blocks that are held back are not
+// The numbers of pkv_pool_stats: blocks = free + held + retired. Blocks that are held back are not
 // counted.
 struct PoolStats {
-  uint64_t blocks, free, used, shared, retired;
+  uint64_t blocks, free, held, shared, retired;
   uint64_t references;
   uint64_t filled_slots;  // of all blocks; those of a shared block count once
-  uint64_t used_peak;
+  uint64_t held_peak;
 };
 
 template <class Atomics = StdAtomics>
@@ -99,7 +99,7 @@ class BasicPool {
   pkv_status release_table(std::span<const Block> table) noexcept;
 
   // Takes the free blocks [first, first + n) out of use until give_out() and returns true; or takes
-  // none and returns false. They count as neither free nor used, and have one reference, which the
+  // none and returns false. They count as neither free nor held, and have one reference, which the
   // caller holds. Like try_alloc(), it may fail while other threads alloc or release.
   bool hold_back(uint32_t first, uint32_t n) noexcept;
   // Makes blocks free again that were held back.
@@ -154,7 +154,7 @@ class BasicPool {
   // Hint.
   struct alignas(64) Shard {
     atomic<uint64_t> free;
-    std::atomic<uint32_t> peak_share{0};  // this shard's part of used_peak
+    std::atomic<uint32_t> peak_share{0};  // this shard's part of held_peak
     std::atomic<uint32_t> retired{0};
     std::atomic<uint32_t> held_back{0};
     uint32_t first_word = 0, words = 0, blocks = 0;
@@ -176,7 +176,7 @@ class BasicPool {
                         bool* ascending) const noexcept;
   pkv_status find_duplicate(size_t n, const Block* blocks, size_t* failed_at) const noexcept;
 
-  uint32_t used(const Shard& shard, uint64_t free) const noexcept;
+  uint32_t held(const Shard& shard, uint64_t free) const noexcept;
   void raise_peak(Shard& shard, uint32_t now) noexcept;
   void validate_block(uint32_t id) const;
   void validate_shard(const Shard& shard) const;

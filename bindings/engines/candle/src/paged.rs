@@ -154,7 +154,7 @@ impl Kv for Paged {
 
     fn peak_bytes(&self) -> Result<u64> {
         let of_group = |(group, block): (u32, &u64)| {
-            Ok(self.cache.pool_stats_of(group).map_err(Error::wrap)?.used_blocks_peak * block)
+            Ok(self.cache.pool_stats_of(group).map_err(Error::wrap)?.held_blocks_peak * block)
         };
         (0..).zip(&self.block_bytes).map(of_group).sum()
     }

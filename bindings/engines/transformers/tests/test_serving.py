@@ -167,7 +167,7 @@ def test_cancelled_requests_give_back_their_blocks() -> None:
         engine.step()
         for request in requests:
             engine.cancel(request)
-        assert engine.cache.pool_stats().used_blocks == 0
+        assert engine.cache.pool_stats().held_blocks == 0
         assert engine.step() == []
         engine.cancel(requests[0])
 

@@ -95,7 +95,7 @@ type BlockIO struct {
 
 type PoolStats struct {
 	StructSize, Reserved                                                     uint32
-	Blocks, FreeBlocks, UsedBlocks, UsedBlocksPeak, SharedBlocks, References uint64
+	Blocks, FreeBlocks, HeldBlocks, HeldBlocksPeak, SharedBlocks, References uint64
 }
 
 type CacheStats struct {

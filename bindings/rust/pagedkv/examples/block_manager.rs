@@ -44,7 +44,7 @@ fn main() -> Result<()> {
 
     drop(second);
     first.suspend()?; // release
-    assert_eq!(cache.pool_stats()?.used_blocks, 4); // cached, as in the inactive pool
+    assert_eq!(cache.pool_stats()?.held_blocks, 4); // cached, as in the inactive pool
     let resumed = first.resume()?; // reacquire
     println!("first: {} of {} tokens still cached", resumed.length, resumed.total);
     assert_eq!((matched, resumed.length, resumed.total), (49, 64, 64));

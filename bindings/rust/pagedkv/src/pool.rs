@@ -61,7 +61,7 @@ impl PoolConfig {
 /// let blocks = pool.alloc(3)?;
 /// pool.retain(&blocks[..1])?;
 /// pool.release(&blocks)?;
-/// assert_eq!(pool.stats()?.used_blocks, 1);
+/// assert_eq!(pool.stats()?.held_blocks, 1);
 /// assert_eq!(pool.release(&blocks[1..]).unwrap_err().status(), Status::NOT_HELD);
 /// # Ok::<(), pagedkv::Error>(())
 /// ```

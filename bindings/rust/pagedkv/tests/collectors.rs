@@ -40,7 +40,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn empty(cache: &Cache) {
     let stats = cache.stats().unwrap();
     assert_eq!((stats.sessions, stats.snapshots, stats.batches), (0, 0, 0));
-    assert_eq!(cache.pool_stats().unwrap().used_blocks, 0);
+    assert_eq!(cache.pool_stats().unwrap().held_blocks, 0);
     cache.validate().unwrap();
 }
 

@@ -66,7 +66,7 @@ fn a_dropped_batch_leaves_no_trace() {
     let mut session = filled(&cache, &[1; 20]);
     drop(cache.begin([(&mut session, 30)]).unwrap());
     assert_eq!(session.length().unwrap(), 20);
-    assert_eq!(cache.pool_stats().unwrap().used_blocks, 2);
+    assert_eq!(cache.pool_stats().unwrap().held_blocks, 2);
 }
 
 #[test]
