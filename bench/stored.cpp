@@ -296,7 +296,7 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);
       uint64_t cached = 0;
-      check(pkv_store_wait(served.cache(), TextArg(ids), patient_ms, &cached, nullptr));
+      check(pkv_prefetch_wait(served.cache(), TextArg(ids), patient_ms, &cached, nullptr));
       if (cached != ids.size()) state.SkipWithError("the store has lost something");
     }
     ours += seconds_since(begin);

@@ -135,7 +135,7 @@ def fetch(store: Any, numbers: list[int]) -> tuple[float, int]:
         for number in numbers:
             cache.hint("prefetch", text(number))
         for number in numbers:
-            there = cache.wait_prefetched(text(number), timeout_ms=LONG)
+            there = cache.wait_for_prefetch(text(number), timeout_ms=LONG)
             assert there == TOKENS, f"{there} of {TOKENS} tokens came back"
         seconds = time.perf_counter() - begin
         return seconds, cache.store_stats().read_bytes

@@ -107,7 +107,7 @@ func comeBack(t *testing.T, folder string, first func()) {
 		check(t, cache.Prefix().Clear(""))
 		_, err = cache.Prefix().Hint("", text, Hint{Action: HintPrefetch})
 		check(t, err)
-		cached, err := cache.Store().Wait("", text, time.Minute)
+		cached, err := cache.Store().WaitForPrefetch("", text, time.Minute)
 		if err != nil || queued != 0 || cached != len(text) {
 			t.Errorf("%d blocks wait, %d tokens are back, %v", queued, cached, err)
 			return

@@ -324,7 +324,7 @@ const (
 	// retention; a later match finds those that have arrived. Takes only free and evictable blocks.
 	// Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
 	// request of the salt with the most. A request that has not started within the duration is
-	// discarded. See pkv_store_wait.
+	// discarded. See pkv_prefetch_wait.
 	HintPrefetch HintAction = 5
 	// Writes what is cached before End to the store now, instead of when its session ends.
 	HintStore HintAction = 6

@@ -104,7 +104,7 @@ func TestTextsComeBackFromRedis(t *testing.T) {
 		}
 		second := newCache(t, withRedis(same))
 		prefetch(t, second, text)
-		if cached, err := second.Store().Wait("", text, 20*time.Second); err != nil ||
+		if cached, err := second.Store().WaitForPrefetch("", text, 20*time.Second); err != nil ||
 			cached != expected {
 			t.Errorf("%s: %d tokens are back, %v", prefix, cached, err)
 		}

@@ -110,7 +110,7 @@ var actions = map[string]func(*player, object){
 		}
 	},
 	"wait": func(p *player, o object) {
-		cached, err := p.cache.Store().Wait("", spans(o["tokens"]), time.Minute)
+		cached, err := p.cache.Store().WaitForPrefetch("", spans(o["tokens"]), time.Minute)
 		if p.status(o, err) {
 			p.equal("cached", cached, o["cached"])
 		}

@@ -123,21 +123,21 @@ type Store struct {
 // Store returns the store of the cache.
 func (c *Cache) Store() Store { return Store{c} }
 
-// Wait waits until no prefetch of the text is in progress, and returns how many of its tokens are
-// in memory now, in whole blocks.
-func (s Store) Wait(salt string, tokens []int32, timeout time.Duration) (int, error) {
+// WaitForPrefetch waits until no prefetch of the text is in progress, and returns how many of its
+// tokens are in memory now, in whole blocks.
+func (s Store) WaitForPrefetch(salt string, tokens []int32, timeout time.Duration) (int, error) {
 	var cached uint64
-	err := s.cache.Prefix().texted("store wait", salt, tokens, func(
+	err := s.cache.Prefix().texted("prefetch wait", salt, tokens, func(
 		cache raw.Cache, text *raw.Text,
 	) raw.Status {
-		return raw.StoreWait(cache, text, milliseconds(timeout), &cached, nil)
+		return raw.PrefetchWait(cache, text, milliseconds(timeout), &cached, nil)
 	})
 	return int(cached), err
 }
 
-// Cancel cancels the prefetches that Wait would wait for.
-func (s Store) Cancel(salt string, tokens []int32) error {
-	return s.cache.Prefix().texted("store cancel", salt, tokens, raw.StoreCancel)
+// CancelPrefetch cancels the prefetches that WaitForPrefetch would wait for.
+func (s Store) CancelPrefetch(salt string, tokens []int32) error {
+	return s.cache.Prefix().texted("prefetch cancel", salt, tokens, raw.PrefetchCancel)
 }
 
 // Flush waits until the blocks of earlier sessions are written. It returns how many block positions

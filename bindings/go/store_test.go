@@ -36,7 +36,8 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 
 	second := newCache(t, config)
 	prefetch(t, second, text)
-	if cached, err := second.Store().Wait("", text, 20*time.Second); err != nil || cached != 32 {
+	cached, err := second.Store().WaitForPrefetch("", text, 20*time.Second)
+	if err != nil || cached != 32 {
 		t.Errorf("%d tokens are back, %v", cached, err)
 	}
 	again := open(t, second)
@@ -47,7 +48,7 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	extend(t, plain, text)
 	extend(t, again, text[32:])
 	near(t, "the next token", extend(t, again, []int32{99}), extend(t, plain, []int32{99}))
-	must(t, second.Store().Cancel("", text))
+	must(t, second.Store().CancelPrefetch("", text))
 	must(t, again.Suspend())
 	prefetch(t, second, append(text, 99))
 

@@ -65,7 +65,7 @@ typedef enum pkv_hint_action PKV_ENUM {
    * retention; a later match finds those that have arrived. Takes only free and evictable blocks.
    * Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
    * request of the salt with the most. A request that has not started within the duration is
-   * discarded. See pkv_store_wait.
+   * discarded. See pkv_prefetch_wait.
    */
   PKV_HINT_PREFETCH = 5,
   /** Writes what is cached before `end` to the store now, instead of when its session ends. */

@@ -993,14 +993,15 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
         [&](auto* out) { return pkv_store_get_stats(handle_, out); });
   }
   /** Waits for prefetches of a prompt, and returns how many of its tokens are in memory. */
-  uint64_t wait(Span<const int32_t> ids, uint32_t timeout_ms, std::string_view salt = {}) {
+  uint64_t wait_for_prefetch(Span<const int32_t> ids, uint32_t timeout_ms,
+                             std::string_view salt = {}) {
     const pkv_text text = detail::text_of(ids, salt);
     return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_store_wait(handle_, &text, timeout_ms, out, nullptr); });
+        [&](auto* out) { return pkv_prefetch_wait(handle_, &text, timeout_ms, out, nullptr); });
   }
-  void cancel(Span<const int32_t> ids, std::string_view salt = {}) {
+  void cancel_prefetch(Span<const int32_t> ids, std::string_view salt = {}) {
     const pkv_text text = detail::text_of(ids, salt);
-    check(pkv_store_cancel(handle_, &text));
+    check(pkv_prefetch_cancel(handle_, &text));
   }
   /** Waits for blocks to be written, and returns how many block positions still are not. */
   uint64_t flush(uint32_t timeout_ms) {

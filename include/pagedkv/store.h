@@ -135,19 +135,19 @@ typedef struct pkv_store_config {
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_store_wait(pkv_cache cache, const pkv_text* prompt, uint32_t timeout_ms,
-                                  uint64_t* cached, uint64_t* pending);
+PKV_API pkv_status pkv_prefetch_wait(pkv_cache cache, const pkv_text* prompt, uint32_t timeout_ms,
+                                     uint64_t* cached, uint64_t* pending);
 
 /**
- * Cancels the prefetches that pkv_store_wait would wait for. A read that is already in progress may
- * still add blocks to the cache after this call.
+ * Cancels the prefetches that pkv_prefetch_wait would wait for. A read that is already in progress
+ * may still add blocks to the cache after this call.
  *
  * @param     cache   The cache.
  * @param[in] prompt  The prompt.
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_store_cancel(pkv_cache cache, const pkv_text* prompt);
+PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_text* prompt);
 
 /**
  * Waits until the blocks of sessions that ended or were suspended so far are written.

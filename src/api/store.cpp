@@ -1,4 +1,5 @@
-// The C functions of the store behind a cache (pkv_store_), and of stores in a directory.
+// The C functions of the store behind a cache (pkv_store_, pkv_prefetch_), and of stores in a
+// directory.
 #include <pagedkv/store.h>
 
 #include <cstring>
@@ -31,8 +32,8 @@ std::chrono::steady_clock::time_point deadline_in(uint32_t ms) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_store_wait(pkv_cache handle, const pkv_text* prompt, uint32_t timeout_ms,
-                          uint64_t* cached, uint64_t* pending) {
+pkv_status pkv_prefetch_wait(pkv_cache handle, const pkv_text* prompt, uint32_t timeout_ms,
+                             uint64_t* cached, uint64_t* pending) {
   return guarded([&] {
     const CacheLease cache(handle);
     store::Reader& reader = store_of(cache).reader();
@@ -44,7 +45,7 @@ pkv_status pkv_store_wait(pkv_cache handle, const pkv_text* prompt, uint32_t tim
   });
 }
 
-pkv_status pkv_store_cancel(pkv_cache handle, const pkv_text* prompt) {
+pkv_status pkv_prefetch_cancel(pkv_cache handle, const pkv_text* prompt) {
   return guarded([&] {
     const CacheLease cache(handle);
     const auto [salt, tokens] = check_text(prompt, "prompt");

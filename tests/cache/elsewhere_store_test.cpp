@@ -42,7 +42,7 @@ class ElsewhereStore : public testing::Test {
   }
   static uint64_t wait(const Elsewhere& at, const Text& text, uint32_t time = long_time) {
     uint64_t cached = 99;
-    CHECK(pkv_store_wait(at.cache, TextArg(text), time, &cached, nullptr));
+    CHECK(pkv_prefetch_wait(at.cache, TextArg(text), time, &cached, nullptr));
     return cached;
   }
   static uint64_t fetch(const Elsewhere& at, const Text& text) {
@@ -72,7 +72,7 @@ class ElsewhereStore : public testing::Test {
 void prefetch_and_match(pkv_cache cache, const Text& text, uint64_t& matched, Session& session) {
   uint64_t cached = 0;
   cache_test::prefetch(cache, text);
-  CHECK(pkv_store_wait(cache, TextArg(text), long_time, &cached, nullptr));
+  CHECK(pkv_prefetch_wait(cache, TextArg(text), long_time, &cached, nullptr));
   session = open(cache);
   CHECK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
 }

@@ -465,7 +465,7 @@ TEST_F(StoreHintTest, WhatIsDemotedGoesFirst) {
          hint(cache_, PKV_HINT_PREFETCH, text(2, 32)));
   uint64_t cached = 0;
   const Text two = text(2, 32);
-  CHECK(pkv_store_wait(cache_, TextArg({two.data(), 32}), 20000, &cached, nullptr));
+  CHECK(pkv_prefetch_wait(cache_, TextArg({two.data(), 32}), 20000, &cached, nullptr));
   EXPECT_EQ(32u, cached);
   expect_done(32, hint(cache_, PKV_HINT_PREFETCH, two));
 }
@@ -514,9 +514,9 @@ TEST_F(StoreHintTest, APrefetchThatIsLateIsForgotten) {
   memory_.go_on();
   uint64_t cached = 0;
   const Text one = text(1, 32), two = text(2, 32);
-  CHECK(pkv_store_wait(cache_, TextArg({two.data(), 32}), 20000, &cached, nullptr));
+  CHECK(pkv_prefetch_wait(cache_, TextArg({two.data(), 32}), 20000, &cached, nullptr));
   EXPECT_EQ(0u, cached);
-  CHECK(pkv_store_wait(cache_, TextArg({one.data(), 32}), 20000, &cached, nullptr));
+  CHECK(pkv_prefetch_wait(cache_, TextArg({one.data(), 32}), 20000, &cached, nullptr));
   EXPECT_EQ(32u, cached);
 }
 

@@ -348,7 +348,7 @@ TEST(States, SessionsComeBackFromAStore) {
     EXPECT_EQ(0u, used(cache));
     uint64_t cached = 0;
     prefetch(cache, whole);
-    CHECK(pkv_store_wait(cache, TextArg(whole), 60000, &cached, nullptr));
+    CHECK(pkv_prefetch_wait(cache, TextArg(whole), 60000, &cached, nullptr));
     EXPECT_EQ(96u, cached);
     Session session = open(cache);
     uint64_t matched = 0;

@@ -55,7 +55,7 @@ class TierTest : public Prefix {
   uint64_t wait(const Text& tokens, const std::string& salt = "", uint32_t time = long_time,
                 uint64_t* pending = nullptr) {
     uint64_t cached = 99;
-    CHECK(pkv_store_wait(cache_, TextArg(tokens, salt), time, &cached, pending));
+    CHECK(pkv_prefetch_wait(cache_, TextArg(tokens, salt), time, &cached, pending));
     return cached;
   }
   uint64_t fetch(const Text& tokens, const std::string& salt = "") {
@@ -72,7 +72,7 @@ class TierTest : public Prefix {
   void set_quota(uint64_t blocks, const std::string& salt) {
     CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
   }
-  void cancel(const Text& tokens) { CHECK(pkv_store_cancel(cache_, TextArg(tokens))); }
+  void cancel(const Text& tokens) { CHECK(pkv_prefetch_cancel(cache_, TextArg(tokens))); }
   // Computes a text, waits until the store has it, and lets it leave the memory.
   void store_away(const Text& whole, const std::string& salt = "") {
     serve(whole, salt);

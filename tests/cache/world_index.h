@@ -75,7 +75,7 @@ class WorldIndex : protected WorldSessions {
     const Ids& text = past_[random_.below(past_.size())];
     const std::string salt = random_.chance(50) ? "" : "a";
     prefetch(cache(), text, salt);
-    if (random_.chance(10)) CHECK(pkv_store_cancel(cache(), TextArg(text, salt)));
+    if (random_.chance(10)) CHECK(pkv_prefetch_cancel(cache(), TextArg(text, salt)));
     settle();
     here_->engine.work();
     open_talk();

@@ -640,8 +640,8 @@ TEST(Cpp, StoresAreClosedOnceByWhoHasThem) {
     step(cache, session, text(40));
     session.suspend();
     cache.hint(pagedkv::Hint(PKV_HINT_PREFETCH), text(40));
-    EXPECT_LE(cache.wait(text(40), 1000), 32u);
-    cache.cancel(text(40));
+    EXPECT_LE(cache.wait_for_prefetch(text(40), 1000), 32u);
+    cache.cancel_prefetch(text(40));
     session.close();
     EXPECT_EQ(cache.flush(10000), 0u);
     EXPECT_EQ(cache.store_stats().failures, 0u);

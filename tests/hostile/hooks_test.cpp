@@ -167,7 +167,7 @@ TEST(Hooks, ThreadsThatAllocate) {
                   OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
                   const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
                   OK(pkv_hint_text(cache, TextArg(text), &prefetch, nullptr));
-                  OK(pkv_store_wait(cache, TextArg(text), 60000, &cached, nullptr));
+                  OK(pkv_prefetch_wait(cache, TextArg(text), 60000, &cached, nullptr));
                   HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
                                 static_cast<unsigned long long>(cached));
                 }
@@ -253,7 +253,7 @@ TEST(Hooks, ThreadsThatCopyBlocks) {
               OK(pkv_prefix_clear(device.cache, nullptr, PKV_ALL_SALTS));
               const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
               OK(pkv_hint_text(device.cache, TextArg(text), &prefetch, nullptr));
-              OK(pkv_store_wait(device.cache, TextArg(text), 60000, &cached, nullptr));
+              OK(pkv_prefetch_wait(device.cache, TextArg(text), 60000, &cached, nullptr));
               HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
                             static_cast<unsigned long long>(cached));
               HOSTILE_CHECK(device.reading.size() == 1 && device.writing.size() == 1 &&

@@ -8,10 +8,10 @@ namespace hostile {
 
 std::vector<Function> store_rows() {
   const Arg cache = handle(Handle::cache);
-  Function wait{ROW(pkv_store_wait),
+  Function wait{ROW(pkv_prefetch_wait),
                 {cache, text_in('a'), number(60000), out<uint64_t>(), optional(out<uint64_t>())},
                 text_cases(1)};
-  Function cancel{ROW(pkv_store_cancel), {cache, text_in('a')}, text_cases(1)};
+  Function cancel{ROW(pkv_prefetch_cancel), {cache, text_in('a')}, text_cases(1)};
   Function flush{ROW(pkv_store_flush), {cache, number(60000), out<uint64_t>()}};
   flush.cases = {{"no time", set(1, 0), fine}};
   Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};

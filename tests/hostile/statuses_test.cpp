@@ -204,8 +204,8 @@ TEST(Statuses, WithoutIndexOrStore) {
   uint64_t number = 0;
   WANT(PKV_UNSUPPORTED, pkv_prefix_probe(cache, TextArg({&token, 1}), &number));
   WANT(PKV_UNSUPPORTED, pkv_prefix_set_quota(cache, nullptr, 0, 1));
-  WANT(PKV_UNSUPPORTED, pkv_store_wait(cache, TextArg({&token, 1}), 0, &number, nullptr));
-  WANT(PKV_UNSUPPORTED, pkv_store_cancel(cache, TextArg({&token, 1})));
+  WANT(PKV_UNSUPPORTED, pkv_prefetch_wait(cache, TextArg({&token, 1}), 0, &number, nullptr));
+  WANT(PKV_UNSUPPORTED, pkv_prefetch_cancel(cache, TextArg({&token, 1})));
   WANT(PKV_UNSUPPORTED, pkv_store_flush(cache, 0, &number));
   auto stats = made<pkv_store_stats>();
   WANT(PKV_UNSUPPORTED, pkv_store_get_stats(cache, &stats));

@@ -122,7 +122,7 @@ void World::rest() {
   OK(pkv_store_flush(cache, 60000, &number));
   const std::vector<int32_t> tokens(1, 1);
   for (const char* const salt : {"", "a", "p"})
-    OK(pkv_store_wait(cache, TextArg(tokens, salt), 60000, &number, nullptr));
+    OK(pkv_prefetch_wait(cache, TextArg(tokens, salt), 60000, &number, nullptr));
 }
 
 std::string name_of(Layers kind) {

@@ -45,7 +45,7 @@ class RedisTier : public Prefix {
   uint64_t fetch(const Text& tokens) {
     prefetch(cache_, tokens);
     uint64_t cached = 0;
-    CHECK(pkv_store_wait(cache_, TextArg(tokens), long_time, &cached, nullptr));
+    CHECK(pkv_prefetch_wait(cache_, TextArg(tokens), long_time, &cached, nullptr));
     return cached;
   }
   uint64_t flush() {

@@ -81,7 +81,7 @@ bool holds(pkv_session session, const Text& text) {
 void serve(pkv_cache cache, const Text& text, PlayFigures& figures) {
   uint64_t cached = 0, matched = 0;
   cache_test::prefetch(cache, text);
-  CHECK(pkv_store_wait(cache, TextArg(text), 50, &cached, nullptr));
+  CHECK(pkv_prefetch_wait(cache, TextArg(text), 50, &cached, nullptr));
   Session session = open(cache);
   CHECK(pkv_session_admit(session, text.size(), text.data(), 0, &matched));
   bool right = holds(session, text);

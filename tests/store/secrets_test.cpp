@@ -204,7 +204,7 @@ TEST_F(Secrets, NoKeyOfAStoreStays) {
     CHECK(pkv_store_flush(cache, 60000, &queued));
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
     cache_test::prefetch(cache, std::span(tokens).first(64));
-    CHECK(pkv_store_wait(cache, TextArg({tokens.data(), 64}), 60000, &cached, nullptr));
+    CHECK(pkv_prefetch_wait(cache, TextArg({tokens.data(), 64}), 60000, &cached, nullptr));
     EXPECT_EQ(64u, cached);
     EXPECT_NE("", find(key_)) << "the cache needs it";
   }

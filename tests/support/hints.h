@@ -44,7 +44,7 @@ inline void settle(pkv_cache cache) {
   uint64_t queued = 99, cached = 99;
   const std::vector<int32_t> unknown(16, -7);
   prefetch(cache, unknown);
-  CHECK(pkv_store_wait(cache, TextArg(unknown), forever, &cached, nullptr));
+  CHECK(pkv_prefetch_wait(cache, TextArg(unknown), forever, &cached, nullptr));
   CHECK(pkv_store_flush(cache, forever, &queued));
 }
 

@@ -187,7 +187,7 @@ TEST_F(Stalls, AStoreThatGivesNoMore) {
   const auto fetch = [&] {
     uint64_t cached = 0;
     prefetch(cache_, whole);
-    CHECK(pkv_store_wait(cache_, TextArg(whole), 60000, &cached, nullptr));
+    CHECK(pkv_prefetch_wait(cache_, TextArg(whole), 60000, &cached, nullptr));
   };
   const auto store_away = [&] {
     make_with_store();
@@ -309,7 +309,7 @@ TEST_F(LoggerStalls, AtAnEvictionForAPrefetch) {
       [&] {
         uint64_t cached = 0;
         prefetch(cache_, whole);
-        CHECK(pkv_store_wait(cache_, TextArg(whole), 60000, &cached, nullptr));
+        CHECK(pkv_prefetch_wait(cache_, TextArg(whole), 60000, &cached, nullptr));
       });
 }
 

@@ -28,8 +28,9 @@
   X(compute_destroy) X(compute_get_info) X(openmp_runner) X(kv_view_plan) X(kv_write) X(kv_read)  \
   X(kv_write_slots) X(kv_read_slots) X(snapshot_take) X(snapshot_fork) X(snapshot_close)          \
   X(cache_format_metrics) X(session_admit) X(prefix_get_stats)                                    \
-  X(prefix_clear) X(prefix_probe) X(prefix_set_quota) X(prefix_read_events) X(prefix_hash_blocks) X(hint_text)    \
-  X(hint_session) X(store_wait) X(store_cancel) X(store_flush) X(store_get_stats)                 \
+  X(prefix_clear) X(prefix_probe) X(prefix_set_quota) X(prefix_read_events)                       \
+  X(prefix_hash_blocks) X(hint_text) X(hint_session) X(prefetch_wait) X(prefetch_cancel)          \
+  X(store_flush) X(store_get_stats)                                                               \
   X(store_open_directory) X(store_close) X(file_save) X(file_load) X(file_inspect)
 /* clang-format on */
 

@@ -231,12 +231,12 @@ static pkv_status flush(player* p, const cJSON* step) {
   return status;
 }
 
-static pkv_status wait_for_store(player* p, const cJSON* step) {
+static pkv_status wait_for_prefetch(player* p, const cJSON* step) {
   int32_t text[MAX_TOKENS];
   uint64_t cached, pending;
   const size_t n = player_tokens(item_of(step, "tokens"), text);
-  const pkv_status status =
-      p->lib->store_wait(p->cache, &(pkv_text){.tokens = text, .n = n}, LONG_MS, &cached, &pending);
+  const pkv_status status = p->lib->prefetch_wait(p->cache, &(pkv_text){.tokens = text, .n = n},
+                                                  LONG_MS, &cached, &pending);
   if (status != PKV_OK) return status;
   player_expect(p, "pending", (long long)pending, 0);
   player_expect(p, "cached", (long long)cached, (long long)number_of(step, "cached"));
@@ -297,7 +297,7 @@ static action* action_of(const char* name) {
                  {"hint", hint},
                  {"clock", clock_is},
                  {"flush", flush},
-                 {"wait", wait_for_store},
+                 {"wait", wait_for_prefetch},
                  {"snapshot", snapshot},
                  {"fork_snapshot", fork_snapshot},
                  {"close_snapshot", close_snapshot},

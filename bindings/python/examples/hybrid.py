@@ -242,7 +242,7 @@ def main() -> None:
         engine.cache.prefix_clear(all_salts=True)
         with engine.cache.open_session() as stored:
             engine.cache.hint("prefetch", text)
-            engine.cache.wait_prefetched(text, timeout_ms=60000)
+            engine.cache.wait_for_prefetch(text, timeout_ms=60000)
             matched = stored.admit(text)
             if matched == 0:
                 raise SystemExit("the store has lost the text")

@@ -20,7 +20,7 @@ config = pagedkv.CacheConfig(
 text = list(range(1000))
 with pagedkv.Cache(config) as cache:
     cache.hint("prefetch", text)  # when a request is queued
-    cache.wait_prefetched(text, timeout_ms=10_000)
+    cache.wait_for_prefetch(text, timeout_ms=10_000)
     with cache.open_session() as session:
         found = session.admit(text)
         rest = text[found:]

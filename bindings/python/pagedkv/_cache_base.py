@@ -223,7 +223,7 @@ class CacheBase(Handle):
 
     # ---- The store
 
-    def wait_prefetched(
+    def wait_for_prefetch(
         self, tokens: TokenIds, salt: bytes | None = None, *, timeout_ms: int
     ) -> int:
         """Waits until no prefetch of the text is in progress. Returns how many of its tokens are in
@@ -232,18 +232,18 @@ class CacheBase(Handle):
         return self._wait(tokens, salt, unsigned(timeout_ms, 32, "timeout_ms"))[0]
 
     def is_prefetching(self, tokens: TokenIds, salt: bytes | None = None) -> bool:
-        """Whether `wait_prefetched` would wait."""
+        """Whether `wait_for_prefetch` would wait."""
         return self._wait(tokens, salt, 0)[1] > 0
 
     def _wait(self, tokens: TokenIds, salt: bytes | None, timeout_ms: int) -> tuple[int, int]:
         cached, pending = ctypes.c_uint64(), ctypes.c_uint64()
         found = timeout_ms, ctypes.byref(cached), ctypes.byref(pending)
-        call(library().store_wait, self._handle, ctypes.byref(_text(tokens, salt)), *found)
+        call(library().prefetch_wait, self._handle, ctypes.byref(_text(tokens, salt)), *found)
         return cached.value, pending.value
 
     def cancel_prefetch(self, tokens: TokenIds, salt: bytes | None = None) -> None:
-        """Cancels the prefetches that `wait_prefetched` would wait for."""
-        call(library().store_cancel, self._handle, ctypes.byref(_text(tokens, salt)))
+        """Cancels the prefetches that `wait_for_prefetch` would wait for."""
+        call(library().prefetch_cancel, self._handle, ctypes.byref(_text(tokens, salt)))
 
     def flush_store(self, *, timeout_ms: int) -> int:
         """Waits until the blocks of closed sessions are written to the store. Returns how many

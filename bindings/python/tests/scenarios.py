@@ -303,7 +303,7 @@ class Player:
         expect("queued", self.cache.flush_store(timeout_ms=LONG_MS), 0)
 
     def do_wait(self, step: dict[str, Any]) -> None:
-        cached = self.cache.wait_prefetched(ids(step["tokens"]), timeout_ms=LONG_MS)
+        cached = self.cache.wait_for_prefetch(ids(step["tokens"]), timeout_ms=LONG_MS)
         expect("cached", cached, step["cached"])
 
     def do_snapshot(self, step: dict[str, Any]) -> None:

@@ -121,7 +121,7 @@ def test_what_is_collected_in_a_hook_is_closed_by_the_next_call(where: str) -> N
             if where == "drop":
                 store.values = {key: value[:-1] + b"?" for key, value in store.values.items()}
             cache.hint("prefetch", TEXT)
-            cache.wait_prefetched(TEXT, timeout_ms=LONG)
+            cache.wait_for_prefetch(TEXT, timeout_ms=LONG)
             cache.validate()
         assert store.collected > 0
         empty(watched)

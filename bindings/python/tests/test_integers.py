@@ -260,8 +260,8 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Cache.read_events.n": (in_session(lambda s, v: s.cache.read_events(0, v).n), 2),
     # Without a store the numbers are checked, and then there is nothing to wait for.
     "Cache.flush_store.timeout_ms": (with_cache(lambda c, v: c.flush_store(timeout_ms=v)), -1),
-    "Cache.wait_prefetched.timeout_ms": (
-        with_cache(lambda c, v: c.wait_prefetched([1], timeout_ms=v)),
+    "Cache.wait_for_prefetch.timeout_ms": (
+        with_cache(lambda c, v: c.wait_for_prefetch([1], timeout_ms=v)),
         -1,
     ),
     **hinted(first=1, end=33, duration_ms=5),
@@ -462,8 +462,8 @@ LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "Cache.hint.tokens": (text_of(lambda c, v: c.hint("pin", v)), list(range(40))),
     "Cache.cancel_prefetch.tokens": (text_of(lambda c, v: outcome(c.cancel_prefetch, v)), [1]),
     "Cache.is_prefetching.tokens": (text_of(lambda c, v: outcome(c.is_prefetching, v)), [1]),
-    "Cache.wait_prefetched.tokens": (
-        text_of(lambda c, v: outcome(lambda w: c.wait_prefetched(w, timeout_ms=0), v)),
+    "Cache.wait_for_prefetch.tokens": (
+        text_of(lambda c, v: outcome(lambda w: c.wait_for_prefetch(w, timeout_ms=0), v)),
         [1],
     ),
     "Pool.retain.blocks": (pooled(lambda p, b, v: referenced(p, b, v, "retain")), [0, 1]),

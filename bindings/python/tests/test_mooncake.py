@@ -104,7 +104,7 @@ def compute_elsewhere(store: pagedkv.MooncakeStore) -> Any:
 def found(cache: pagedkv.Cache) -> int:
     cache.prefix_clear(all_salts=True)
     cache.hint("prefetch", TEXT)
-    return cache.wait_prefetched(TEXT, timeout_ms=LONG)
+    return cache.wait_for_prefetch(TEXT, timeout_ms=LONG)
 
 
 def until_it_stores(cache: pagedkv.Cache) -> None:

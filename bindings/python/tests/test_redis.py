@@ -57,7 +57,7 @@ def test_a_text_comes_back_from_a_server(port: int) -> None:
         check_text(cache)
     with with_store(dataclasses.replace(store, key_prefix="b:")) as cache:
         cache.hint("prefetch", TEXT)
-        assert cache.wait_prefetched(TEXT, timeout_ms=60000) == 0
+        assert cache.wait_for_prefetch(TEXT, timeout_ms=60000) == 0
 
 
 def test_refusals_are_sentences_of_the_plugin(port: int) -> None:
@@ -91,7 +91,7 @@ def test_tls_that_cannot_be(given: dict[str, Any], sentence: str) -> None:
 def test_a_server_may_come_later() -> None:
     with with_store(pagedkv.RedisStore(f"127.0.0.1:{free_port()}", connect_later=True)) as cache:
         cache.hint("prefetch", TEXT)
-        assert cache.wait_prefetched(TEXT, timeout_ms=60000) == 0
+        assert cache.wait_for_prefetch(TEXT, timeout_ms=60000) == 0
 
 
 def test_a_plugin_that_is_none_is_a_clear_sentence(tmp_path: pathlib.Path) -> None:

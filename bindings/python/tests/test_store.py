@@ -59,7 +59,7 @@ def test_a_text_comes_back_after_its_memory_was_cleared(store: Any) -> None:
     with with_store(store) as cache:
         leave(cache)
         cache.hint("prefetch", TEXT)
-        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
+        assert cache.wait_for_prefetch(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
         check_text(cache)
         stats = cache.store_stats()
         assert (stats.written_items, stats.read_items) == (2, 2)
@@ -83,7 +83,7 @@ def test_a_suspended_session_gets_its_text_back(store: Any) -> None:
         assert cache.flush_store(timeout_ms=LONG) == 0
         cache.prefix_clear()
         cache.hint("prefetch", session.tokens(0, len(TEXT)))
-        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
+        assert cache.wait_for_prefetch(TEXT, timeout_ms=LONG) == WHOLE_BLOCKS
         assert session.resume() == (WHOLE_BLOCKS, len(TEXT))
 
 
@@ -100,14 +100,14 @@ def test_what_is_not_the_same_shares_nothing(other: dict[str, Any]) -> None:
     for changed, text, expected in ((other, salt, 0), ({}, None, WHOLE_BLOCKS)):
         with with_store(store, **options | changed) as cache:
             cache.hint("prefetch", TEXT, text)
-            assert cache.wait_prefetched(TEXT, text, timeout_ms=LONG) == expected
+            assert cache.wait_for_prefetch(TEXT, text, timeout_ms=LONG) == expected
 
 
 def test_salts_reach_the_store() -> None:
     with with_store(MemoryStore()) as cache:
         leave(cache, b"salt")
         cache.hint("prefetch", TEXT, b"salt")
-        assert cache.wait_prefetched(TEXT, b"salt", timeout_ms=LONG) == WHOLE_BLOCKS
+        assert cache.wait_for_prefetch(TEXT, b"salt", timeout_ms=LONG) == WHOLE_BLOCKS
 
 
 def test_a_cancelled_prefetch_is_waited_for_no_more() -> None:
@@ -116,9 +116,11 @@ def test_a_cancelled_prefetch_is_waited_for_no_more() -> None:
         leave(cache)
         cache.hint("prefetch", TEXT)
         assert store.asked.wait(60)
-        assert cache.wait_prefetched(TEXT, timeout_ms=1) == 0
+        assert cache.wait_for_prefetch(TEXT, timeout_ms=1) == 0
         cache.cancel_prefetch(TEXT)
-        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0, "although the store stands still"
+        assert (
+            cache.wait_for_prefetch(TEXT, timeout_ms=LONG) == 0
+        ), "although the store stands still"
         store.answer.set()
 
 
@@ -151,7 +153,7 @@ def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) ->
     with with_store(Short()) as cache:
         leave(cache)
         cache.hint("prefetch", TEXT)
-        assert cache.wait_prefetched(TEXT, timeout_ms=LONG) == 0
+        assert cache.wait_for_prefetch(TEXT, timeout_ms=LONG) == 0
         assert cache.store_stats().failures == 1
     assert "zip()" in caplog.text
 
@@ -188,7 +190,7 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
     assert "secret" not in repr(pagedkv.StoreConfig(store, secret_key=b"secret" * 3))
     with make() as cache:
         for call in (
-            lambda: cache.wait_prefetched(TEXT, timeout_ms=0),
+            lambda: cache.wait_for_prefetch(TEXT, timeout_ms=0),
             lambda: cache.cancel_prefetch(TEXT),
             lambda: cache.flush_store(timeout_ms=0),
             cache.store_stats,

@@ -35,7 +35,7 @@ static uint64_t answer(pkv_cache cache, text* t) {
   check(pkv_hint_text(cache, &prompt, &prefetch, NULL));
   /* What has arrived when its turn comes is used. A scheduler has better things to do than wait:
    * this is an example. */
-  check(pkv_store_wait(cache, &prompt, 1000, &in_memory, NULL));
+  check(pkv_prefetch_wait(cache, &prompt, 1000, &in_memory, NULL));
   check(pkv_session_open(cache, NULL, &session));
   check(pkv_session_admit(session, prompt.n, prompt.tokens, 0, &matched));
   /* [request end] */

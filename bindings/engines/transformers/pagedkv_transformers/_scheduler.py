@@ -371,7 +371,7 @@ class Scheduler:
             return False
         text, salt, now = request.tokens[:-1], self.salt_of(request), time.monotonic()
         if request._read_until is None:
-            cached = self._cache.wait_prefetched(text, salt, timeout_ms=0)
+            cached = self._cache.wait_for_prefetch(text, salt, timeout_ms=0)
             missing = len(text) - len(text) % self._block_size - cached
             request._read_until = now + missing * self._prompt_seconds / self._prompt_rows
             if missing > 0:
@@ -391,7 +391,7 @@ class Scheduler:
             if request._state is _State.WAITING and request._read_until:
                 text, salt = request.tokens[:-1], self.salt_of(request)
                 left = max(request._read_until - time.monotonic(), 0.0)
-                self._cache.wait_prefetched(text, salt, timeout_ms=min(int(left * 1000) + 1, 50))
+                self._cache.wait_for_prefetch(text, salt, timeout_ms=min(int(left * 1000) + 1, 50))
                 return True
         return False
 

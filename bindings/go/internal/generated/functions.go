@@ -31,8 +31,8 @@ var Names = [...]string{
 	"pkv_batch_get_kv_indices", "pkv_snapshot_take", "pkv_snapshot_fork", "pkv_snapshot_close",
 	"pkv_session_admit", "pkv_prefix_get_stats", "pkv_prefix_clear", "pkv_prefix_probe",
 	"pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks", "pkv_hint_text",
-	"pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect", "pkv_store_wait",
-	"pkv_store_cancel", "pkv_store_flush", "pkv_store_get_stats", "pkv_store_open_directory",
+	"pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect", "pkv_prefetch_wait",
+	"pkv_prefetch_cancel", "pkv_store_flush", "pkv_store_get_stats", "pkv_store_open_directory",
 	"pkv_store_close", "pkv_session_drop_blocks",
 }
 
@@ -282,12 +282,12 @@ func FileLoad(
 func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	return Status(call(75, u(p(config)), u(p(from)), u(p(out))))
 }
-func StoreWait(
+func PrefetchWait(
 	cache Cache, prompt *Text, timeoutMs uint32, cached *uint64, pending *uint64,
 ) Status {
 	return Status(call(76, u(cache), u(p(prompt)), u(timeoutMs), u(p(cached)), u(p(pending))))
 }
-func StoreCancel(cache Cache, prompt *Text) Status {
+func PrefetchCancel(cache Cache, prompt *Text) Status {
 	return Status(call(77, u(cache), u(p(prompt))))
 }
 func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {

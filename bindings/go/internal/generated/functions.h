@@ -16,5 +16,5 @@
   F(batch_get_state_blocks) F(batch_get_kv_indices) F(snapshot_take) F(snapshot_fork) \
   F(snapshot_close) F(session_admit) F(prefix_get_stats) F(prefix_clear) F(prefix_probe) \
   F(prefix_set_quota) F(prefix_read_events) F(prefix_hash_blocks) F(hint_text) F(hint_session) \
-  F(file_save) F(file_load) F(file_inspect) F(store_wait) F(store_cancel) F(store_flush) \
+  F(file_save) F(file_load) F(file_inspect) F(prefetch_wait) F(prefetch_cancel) F(store_flush) \
   F(store_get_stats) F(store_open_directory) F(store_close) F(session_drop_blocks)

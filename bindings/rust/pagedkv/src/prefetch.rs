@@ -15,18 +15,23 @@ pub use crate::sys::pkv_store_stats as StoreStats;
 impl Cache {
     /// Waits until no prefetch of the text is in progress. Returns how many of its tokens are in
     /// memory now.
-    pub fn wait_for_store(&self, salt: Salt<'_>, tokens: &[i32], timeout: Duration) -> Result<u64> {
+    pub fn wait_for_prefetch(
+        &self,
+        salt: Salt<'_>,
+        tokens: &[i32],
+        timeout: Duration,
+    ) -> Result<u64> {
         let (text, timeout, mut cached) = (salt.text(tokens), milliseconds(timeout), 0);
         call(|| unsafe {
-            sys::pkv_store_wait(self.as_raw(), &text, timeout, &mut cached, null_mut())
+            sys::pkv_prefetch_wait(self.as_raw(), &text, timeout, &mut cached, null_mut())
         })?;
         Ok(cached)
     }
 
-    /// Cancels the prefetches that [`wait_for_store`](Self::wait_for_store) would wait for.
+    /// Cancels the prefetches that [`wait_for_prefetch`](Self::wait_for_prefetch) would wait for.
     pub fn cancel_prefetch(&self, salt: Salt<'_>, tokens: &[i32]) -> Result<()> {
         let text = salt.text(tokens);
-        call(|| unsafe { sys::pkv_store_cancel(self.as_raw(), &text) })
+        call(|| unsafe { sys::pkv_prefetch_cancel(self.as_raw(), &text) })
     }
 
     /// Waits until earlier sessions are written. Returns how many block positions still wait.

@@ -34,7 +34,7 @@ use std::time::Duration;
 ///
 /// let second = Cache::new(&config)?;
 /// second.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH))?;
-/// assert_eq!(second.wait_for_store(Salt::None, &text, Duration::from_secs(10))?, 32);
+/// assert_eq!(second.wait_for_prefetch(Salt::None, &text, Duration::from_secs(10))?, 32);
 /// assert_eq!(second.open_session()?.admit(&text, 0)?, 32);
 /// # drop(second);
 /// # std::fs::remove_dir_all(directory).unwrap();

@@ -564,7 +564,7 @@ fn stores_outlive_their_cache() {
     let other = with(StoreConfig::directory(&directory).fingerprint(*b"another"));
     other.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
     other.cancel_prefetch(Salt::None, &text).unwrap();
-    assert_eq!(other.wait_for_store(Salt::None, &text, Duration::from_secs(10)).unwrap(), 0);
+    assert_eq!(other.wait_for_prefetch(Salt::None, &text, Duration::from_secs(10)).unwrap(), 0);
     // Without a prefix index the cache refuses a store; the opened store is closed again.
     assert!(Cache::new(&config().store(StoreConfig::directory(&directory))).is_err());
     let no_key = config().prefix(PrefixConfig::new());

@@ -106,7 +106,11 @@ fn a_text_comes_back_from_a_server() {
     for (prefix, expected) in [("pagedkv:", 32), ("other:", 0)] {
         let second = with(other.clone().key_prefix(prefix)).unwrap();
         second.hint(Salt::None, &TEXT, Hint::new(HintAction::PREFETCH)).unwrap();
-        assert_eq!(second.wait_for_store(Salt::None, &TEXT, LONG).unwrap(), expected, "{prefix}");
+        assert_eq!(
+            second.wait_for_prefetch(Salt::None, &TEXT, LONG).unwrap(),
+            expected,
+            "{prefix}"
+        );
     }
     let refused = with(RedisConfig::new(&address).password("wrong")).unwrap_err();
     assert!(refused.status() == Status::IO && refused.message().contains("WRONGPASS"), "{refused}");

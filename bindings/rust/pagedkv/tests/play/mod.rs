@@ -211,7 +211,7 @@ impl Player {
             "flush" => same("queued", self.cache.flush_store(LONG)?, 0),
             "wait" => {
                 let text = rows::tokens(&step["tokens"]);
-                let cached = self.cache.wait_for_store(Salt::None, &text, LONG)?;
+                let cached = self.cache.wait_for_prefetch(Salt::None, &text, LONG)?;
                 same("cached", cached, number(&step["cached"]))
             }
             "validate" => Ok(self.cache.validate()?),
