@@ -436,7 +436,7 @@ type CacheStats struct {
 	Tokens uint64
 	// Slots that hold a token, over all groups; a shared block counts once.
 	FilledSlots uint64
-	// Bytes of K and V memory that the cache has mapped or allocated.
+	// Bytes that the cache has mapped or allocated for blocks: K, V and states.
 	MemoryBytes     uint64
 	CopiedBlocks    uint64 // Blocks copied by copy-on-write so far.
 	Commits         uint64 // Batches committed so far.
@@ -463,7 +463,7 @@ type CachePlan struct {
 	// Tokens that fit: the lowest number of any group without a window or states. If there is no
 	// such group, the lowest of all groups.
 	Tokens uint64
-	// Bytes of all K and V memory; of opaque groups, the engine's.
+	// Bytes of all blocks: K, V and states, of opaque groups those of the engine.
 	MemoryBytes      uint64
 	BookkeepingBytes uint64 // Bytes of the pools' own tables.
 }
@@ -653,9 +653,9 @@ type CacheConfig struct {
 	// memory is cut into pages; each holds blocks of one group at a time (guide/group_memory.md).
 	// Needs MemoryBytes and layout PACKED. false (default): each group has its own memory.
 	GroupsShareMemory bool
-	// Bytes for K, V and states of all groups, which get the same number of blocks each, as many as
-	// fit. If groups have different windows, that wastes memory: set GroupsShareMemory. 0
-	// (default): each group has its own number of blocks.
+	// Bytes of all blocks: K, V and states, of opaque groups those of the engine. Each group gets
+	// the same number of blocks, as many as fit. If groups have different windows, that wastes
+	// memory: set GroupsShareMemory. 0 (default): each group has its own number of blocks.
 	MemoryBytes uint64
 	// Blocks of each group that only running sessions may use, so that these can finish. A session
 	// runs once one of its own steps is committed, whatever tokens it got before from a match, a

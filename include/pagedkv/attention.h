@@ -176,9 +176,9 @@ PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
  * Set sink logits in only one of the calls.
  *
  * @param      compute     Its instruction set is used, on the calling thread. NULL: the fastest.
- * @param      count       The number of results.
- * @param[in]  outs        [count]: results, each [rows][heads][dim].
- * @param[in]  lse         [count]: their lse, each [rows][heads]. A result whose lse is -infinity,
+ * @param      n           The number of results.
+ * @param[in]  outs        [n]: results, each [rows][heads][dim].
+ * @param[in]  lse         [n]: their lse, each [rows][heads]. A result whose lse is -infinity,
  *                         or +infinity as FlashAttention 2 returns it, saw nothing and is ignored.
  *                         If all are ignored, the merged result is 0 and its lse -infinity. If one
  *                         is NaN, both are NaN.
@@ -190,7 +190,7 @@ PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
-PKV_API pkv_status pkv_attention_merge(pkv_compute compute, size_t count, const pkv_tensor* outs,
+PKV_API pkv_status pkv_attention_merge(pkv_compute compute, size_t n, const pkv_tensor* outs,
                                        const float* const* lse, size_t rows, uint32_t heads,
                                        uint32_t dim, const pkv_tensor* merged, float* merged_lse);
 

@@ -42,18 +42,18 @@ typedef struct pkv_batch_t* pkv_batch;
  * stay free even if the call fails or the batch is aborted.
  *
  * @param      cache       The cache of the sessions.
- * @param      count       How many sessions.
- * @param[in]  sessions    [count]: the sessions, each once.
- * @param[in]  new_tokens  [count]: the number of new tokens of each session; 0 is OK.
+ * @param      n           The number of sessions.
+ * @param[in]  sessions    [n]: the sessions, each once.
+ * @param[in]  new_tokens  [n]: the number of new tokens of each session; 0 is OK.
  * @param[out] out         The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
  *
  * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
  * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once;
- * also: count is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, INVALID_ARGUMENT (also: a
+ * also: n is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, INVALID_ARGUMENT (also: a
  * session is twice in the list), BUSY (a session is already in a batch), SUSPENDED, STALE_HANDLE.
  * If one session is the reason, pkv_last_error_details has its index. Since 1.0.
  */
-PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
+PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session* sessions,
                                    const uint32_t* new_tokens, pkv_batch* out);
 
 /**
@@ -70,36 +70,34 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_sess
  * that would change another session wait.
  *
  * @param      cache         The cache of the sessions.
- * @param      count         The number of sessions in the list.
- * @param[in]  sessions      [count]: the sessions of the step, each once.
- * @param[in]  new_tokens    [count]: the number of new tokens of each session.
+ * @param      n             The number of sessions in the list.
+ * @param[in]  sessions      [n]: the sessions of the step, each once.
+ * @param[in]  new_tokens    [n]: the number of new tokens of each session.
  * @param      capacity      Entries that victims has room for.
  * @param[out] victims       [capacity]: the sessions to suspend.
  * @param[out] victim_count  The number of victims; 0 if begin needs none.
  *
  * Statuses: OUT_OF_BLOCKS (all possible victims would not free enough), TOO_LARGE and OVERFLOW (as
- * pkv_batch_begin), BATCH_TOO_LARGE (count is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
+ * pkv_batch_begin), BATCH_TOO_LARGE (n is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
  * OUT_OF_MEMORY, BUSY (a session of the list), SUSPENDED. The index is as in pkv_batch_begin.
  * Since 1.0.
  */
-PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count,
-                                            const pkv_session* sessions, const uint32_t* new_tokens,
-                                            size_t capacity, pkv_session* victims,
-                                            size_t* victim_count);
+PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t n, const pkv_session* sessions,
+                                            const uint32_t* new_tokens, size_t capacity,
+                                            pkv_session* victims, size_t* victim_count);
 
 /**
  * Sets where the rows of each session begin in the tensors of pkv_batch_write and pkv_batch_attend,
  * for batches that are padded on the left or have gaps.
  *
  * @param     batch       The batch.
- * @param     count       The number of sessions of the batch; 0 with first_rows NULL.
- * @param[in] first_rows  [count]: as first_rows of pkv_kv_sequences. NULL: the default, where rows
+ * @param     n           The number of sessions of the batch; 0 with first_rows NULL.
+ * @param[in] first_rows  [n]: as first_rows of pkv_kv_sequences. NULL: the default, where rows
  *                        follow each other or are padded on the right.
  *
- * Statuses: INVALID_ARGUMENT (count). Since 1.0.
+ * Statuses: INVALID_ARGUMENT (n). Since 1.0.
  */
-PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t count,
-                                            const uint32_t* first_rows);
+PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t n, const uint32_t* first_rows);
 
 /**
  * Stores K and V of one layer. A layer may be written again before the commit. After a call that
@@ -164,14 +162,14 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
  *
  * @param     batch  The batch.
  * @param     i      The index of the session in the list of begin.
- * @param     count  The number of tokens to keep.
- * @param[in] kept   [count]: indices among the session's new tokens, from 0, ascending.
+ * @param     n      The number of tokens to keep.
+ * @param[in] kept   [n]: indices among the session's new tokens, from 0, ascending.
  *
  * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or a second call), INCOMPLETE (a layer
  * was not written; not with storage NONE), UNSUPPORTED (NONE would have to move K and V; a group
  * keeps no state after the last token of kept), OUT_OF_MEMORY. Since 1.0.
  */
-PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t count, const uint32_t* kept);
+PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t n, const uint32_t* kept);
 
 /**
  * Ends a step without its new tokens, and closes the batch.

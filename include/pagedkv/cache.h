@@ -270,9 +270,9 @@ typedef struct pkv_cache_config {
    */
   uint32_t groups_share_memory;
   /**
-   * Bytes for K, V and states of all groups, which get the same number of blocks each, as many as
-   * fit. If groups have different windows, that wastes memory: set groups_share_memory. 0
-   * (default): each group has its own number of blocks.
+   * Bytes of all blocks: K, V and states, of opaque groups those of the engine. Each group gets the
+   * same number of blocks, as many as fit. If groups have different windows, that wastes memory:
+   * set groups_share_memory. 0 (default): each group has its own number of blocks.
    */
   uint64_t memory_bytes;
   /**
@@ -351,7 +351,8 @@ typedef struct pkv_cache_plan {
    * group, the lowest of all groups.
    */
   uint64_t tokens;
-  uint64_t memory_bytes;      /**< Bytes of all K and V memory; of opaque groups, the engine's. */
+  /** Bytes of all blocks: K, V and states, of opaque groups those of the engine. */
+  uint64_t memory_bytes;
   uint64_t bookkeeping_bytes; /**< Bytes of the pools' own tables. */
 } pkv_cache_plan;
 

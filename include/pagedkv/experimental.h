@@ -101,14 +101,14 @@ typedef struct pkv_block_outputs {
  *
  * @param     session  The session.
  * @param     group    The index of the group.
- * @param     count    How many blocks.
- * @param[in] indices  [count]: their indices in the block table, ascending; each must be full.
+ * @param     n        The number of blocks.
+ * @param[in] indices  [n]: their indices in the block table, ascending; each must be full.
  *                     Blocks that were already dropped or left the window are allowed.
  *
  * Statuses: OUT_OF_RANGE (group; a block that is not full), INVALID_ARGUMENT (not ascending),
  * UNSUPPORTED (a group with states), BUSY, SUSPENDED. Since 1.0.
  */
-PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t count,
+PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, size_t n,
                                            const uint32_t* indices);
 
 /* ---- Rotations by matrices of the caller ----------------------------------------------------*/

@@ -70,9 +70,9 @@ PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_
 /** A text: the token ids of a prompt, and the salt of its sessions. This struct will never grow. */
 typedef struct pkv_text {
   const void* salt;      /**< salt_size bytes. NULL with size 0: none. */
-  size_t salt_size;      /**< Up to 256. */
+  uint64_t salt_size;    /**< Up to 256. */
   const int32_t* tokens; /**< [n]: the ids. */
-  size_t n;              /**< How many tokens. */
+  uint64_t n;            /**< The number of tokens. */
 } pkv_text;
 
 /** Statistics of the index, for one salt or all. */

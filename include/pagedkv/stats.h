@@ -49,7 +49,8 @@ typedef struct pkv_cache_stats {
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
   /** Slots that hold a token, over all groups; a shared block counts once. */
   uint64_t filled_slots;
-  uint64_t memory_bytes;     /**< Bytes of K and V memory that the cache has mapped or allocated. */
+  /** Bytes that the cache has mapped or allocated for blocks: K, V and states. */
+  uint64_t memory_bytes;
   uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
   uint64_t commits;          /**< Batches committed so far. */
   uint64_t committed_tokens; /**< Tokens committed so far. */

@@ -8,12 +8,12 @@
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_attention_merge(pkv_compute compute, size_t count, const pkv_tensor* outs,
+pkv_status pkv_attention_merge(pkv_compute compute, size_t n, const pkv_tensor* outs,
                                const float* const* lse, size_t rows, uint32_t heads, uint32_t dim,
                                const pkv_tensor* merged, float* merged_lse) {
   return guarded([&] {
     const ComputeLease lease(compute);
-    attention::merge_results(*lease, count, outs, lse, rows, heads, dim, merged, merged_lse);
+    attention::merge_results(*lease, n, outs, lse, rows, heads, dim, merged, merged_lse);
   });
 }
 

@@ -105,23 +105,23 @@ void lease_others(uint64_t cache, std::vector<Lease>& leases) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* sessions,
+pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session* sessions,
                            const uint32_t* new_tokens, pkv_batch* out) {
   return guarded([&] {
     const CacheLease lease(cache);
-    check_list(sessions, count, "sessions");
-    check_list(new_tokens, count, "new_tokens");
+    check_list(sessions, n, "sessions");
+    check_list(new_tokens, n, "new_tokens");
     check_pointer(out, "out");
-    std::vector<Lease> leases = lease_sessions(cache, std::span(sessions, count));
+    std::vector<Lease> leases = lease_sessions(cache, std::span(sessions, n));
     std::vector<Session*> objects;
     std::vector<uint64_t> handles;
-    objects.reserve(count);
-    handles.reserve(count);
+    objects.reserve(n);
+    handles.reserve(n);
     for (const Lease& session : leases) {
       objects.push_back(&session.object<Session>());
       handles.push_back(session.handle());
     }
-    auto object = std::make_unique<BatchObject>(*lease, objects, std::span(new_tokens, count),
+    auto object = std::make_unique<BatchObject>(*lease, objects, std::span(new_tokens, n),
                                                 std::move(handles));
     const pkv_batch batch = BatchLease::make(std::move(object), bits(cache));
     for (Lease& session : leases) session.give_to_batch(bits(batch));
@@ -129,31 +129,30 @@ pkv_status pkv_batch_begin(pkv_cache cache, size_t count, const pkv_session* ses
   });
 }
 
-pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t count, const pkv_session* sessions,
+pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t n, const pkv_session* sessions,
                                     const uint32_t* new_tokens, size_t capacity,
                                     pkv_session* victims, size_t* victim_count) {
   return guarded([&] {
     const CacheLease lease(cache);
-    check_list(sessions, count, "sessions");
-    check_list(new_tokens, count, "new_tokens");
+    check_list(sessions, n, "sessions");
+    check_list(new_tokens, n, "new_tokens");
     check_list(victims, capacity, "victims");
     check_pointer(victim_count, "victim_count");
-    std::vector<Lease> leases = lease_sessions(cache, std::span(sessions, count));
+    std::vector<Lease> leases = lease_sessions(cache, std::span(sessions, n));
     lease_others(bits(cache), leases);
     std::vector<Session*> objects;
     for (const Lease& session : leases) objects.push_back(&session.object<Session>());
-    const std::vector<size_t> chosen =
-        choose_victims(*lease, objects, std::span(new_tokens, count));
+    const std::vector<size_t> chosen = choose_victims(*lease, objects, std::span(new_tokens, n));
     check_capacity(capacity, chosen.size(), victim_count, "victims");
     for (size_t i = 0; i < chosen.size(); i++)
       victims[i] = handle_from<pkv_session>(leases[chosen[i]].handle());
   });
 }
 
-pkv_status pkv_batch_set_first_rows(pkv_batch handle, size_t count, const uint32_t* first_rows) {
+pkv_status pkv_batch_set_first_rows(pkv_batch handle, size_t n, const uint32_t* first_rows) {
   return guarded([&] {
     const BatchLease batch(handle, Access::write);
-    check_optional_list(first_rows, count, batch->sessions(), "sessions", "first_rows");
+    check_optional_list(first_rows, n, batch->sessions(), "sessions", "first_rows");
     batch->set_first_rows(first_rows);
   });
 }
@@ -179,11 +178,11 @@ pkv_status pkv_batch_commit(pkv_batch handle, size_t n, const int32_t* tokens) {
   });
 }
 
-pkv_status pkv_batch_accept(pkv_batch handle, size_t i, size_t count, const uint32_t* kept) {
+pkv_status pkv_batch_accept(pkv_batch handle, size_t i, size_t n, const uint32_t* kept) {
   return guarded([&] {
     const BatchLease batch(handle, Access::write);
-    check_list(kept, count, "kept");
-    batch->accept(i, std::span(kept, count));
+    check_list(kept, n, "kept");
+    batch->accept(i, std::span(kept, n));
   });
 }
 

@@ -87,12 +87,12 @@ pkv_status pkv_session_trim(pkv_session handle, uint64_t length) {
   return guarded([&] { SessionLease(handle, Access::write)->trim(length); });
 }
 
-pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t count,
+pkv_status pkv_session_drop_blocks(pkv_session handle, uint32_t group, size_t n,
                                    const uint32_t* indices) {
   return guarded([&] {
     const SessionLease session(handle, Access::write);
-    check_list(indices, count, "indices");
-    session->drop_blocks(group, std::span(indices, count));
+    check_list(indices, n, "indices");
+    session->drop_blocks(group, std::span(indices, n));
   });
 }
 

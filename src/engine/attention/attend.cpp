@@ -199,7 +199,7 @@ void merge_results(const Compute& compute, size_t count, const pkv_tensor* outs,
                    const float* const* lse, uint64_t rows, uint32_t heads, uint32_t dim,
                    const pkv_tensor* merged, float* merged_lse) {
   if (count == 0 || count > UINT32_MAX)
-    fail(PKV_INVALID_ARGUMENT, "count is %zu; it must be 1 to 2^32 - 1", count);
+    fail(PKV_INVALID_ARGUMENT, "n is %zu; it must be 1 to 2^32 - 1", count);
   if (outs == nullptr || lse == nullptr)
     fail(PKV_INVALID_ARGUMENT, "%s is NULL", outs == nullptr ? "outs" : "lse");
   if (heads == 0 || heads > max_heads)

@@ -162,26 +162,24 @@ func KVAttend(
 		u(p(out)), u(p(outputs))))
 }
 func AttentionMerge(
-	compute Compute, count uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
+	compute Compute, n uint64, outs *Tensor, lse unsafe.Pointer, rows uint64, heads uint32,
 	dim uint32, merged *Tensor, mergedLSE *float32,
 ) Status {
-	return Status(call(47, u(compute), u(count), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
+	return Status(call(47, u(compute), u(n), u(p(outs)), u(lse), u(rows), u(heads), u(dim),
 		u(p(merged)), u(p(mergedLSE))))
 }
-func BatchBegin(
-	cache Cache, count uint64, sessions *Session, newTokens *uint32, out *Batch,
-) Status {
-	return Status(call(48, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(p(out))))
+func BatchBegin(cache Cache, n uint64, sessions *Session, newTokens *uint32, out *Batch) Status {
+	return Status(call(48, u(cache), u(n), u(p(sessions)), u(p(newTokens)), u(p(out))))
 }
 func BatchChooseVictims(
-	cache Cache, count uint64, sessions *Session, newTokens *uint32, capacity uint64,
-	victims *Session, victimCount *uint64,
+	cache Cache, n uint64, sessions *Session, newTokens *uint32, capacity uint64, victims *Session,
+	victimCount *uint64,
 ) Status {
-	return Status(call(49, u(cache), u(count), u(p(sessions)), u(p(newTokens)), u(capacity),
+	return Status(call(49, u(cache), u(n), u(p(sessions)), u(p(newTokens)), u(capacity),
 		u(p(victims)), u(p(victimCount))))
 }
-func BatchSetFirstRows(batch Batch, count uint64, firstRows *uint32) Status {
-	return Status(call(50, u(batch), u(count), u(p(firstRows))))
+func BatchSetFirstRows(batch Batch, n uint64, firstRows *uint32) Status {
+	return Status(call(50, u(batch), u(n), u(p(firstRows))))
 }
 func BatchWrite(batch Batch, layer uint32, k *Tensor, v *Tensor) Status {
 	return Status(call(51, u(batch), u(layer), u(p(k)), u(p(v))))
@@ -195,8 +193,8 @@ func BatchAttend(
 func BatchCommit(batch Batch, n uint64, tokens *int32) Status {
 	return Status(call(53, u(batch), u(n), u(p(tokens))))
 }
-func BatchAccept(batch Batch, i uint64, count uint64, kept *uint32) Status {
-	return Status(call(54, u(batch), u(i), u(count), u(p(kept))))
+func BatchAccept(batch Batch, i uint64, n uint64, kept *uint32) Status {
+	return Status(call(54, u(batch), u(i), u(n), u(p(kept))))
 }
 func BatchAbort(batch Batch) Status { return Status(call(55, u(batch))) }
 func BatchGetSlotMapping(
@@ -300,6 +298,6 @@ func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {
 	return Status(call(80, u(p(config)), u(p(out))))
 }
 func StoreClose(store *Store) Status { return Status(call(81, u(p(store)))) }
-func SessionDropBlocks(session Session, group uint32, count uint64, indices *uint32) Status {
-	return Status(call(82, u(session), u(group), u(count), u(p(indices))))
+func SessionDropBlocks(session Session, group uint32, n uint64, indices *uint32) Status {
+	return Status(call(82, u(session), u(group), u(n), u(p(indices))))
 }

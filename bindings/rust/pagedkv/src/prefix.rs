@@ -32,7 +32,8 @@ impl<'a> Salt<'a> {
     /// Returns a text for C, which points to the salt and the tokens.
     pub(crate) fn text(self, tokens: &[i32]) -> sys::pkv_text {
         let (salt, salt_size) = self.raw();
-        sys::pkv_text { salt, salt_size, tokens: tokens.as_ptr(), n: tokens.len() }
+        let (salt_size, n) = (salt_size as u64, tokens.len() as u64);
+        sys::pkv_text { salt, salt_size, tokens: tokens.as_ptr(), n }
     }
 }
 
