@@ -32,8 +32,8 @@
 // # Errors
 //
 // Every error of the library is an *Error with a sentence that has the numbers. errors.Is compares
-// it with a Status (ErrOutOfBlocks), with a family of them (ErrExhausted), or with the error of the
-// system (fs.ErrNotExist). It also has the entry of a list that the call refused, and how many
+// it with a Status (ErrOutOfBlocks), with a family of them (ErrUnavailable), or with the error of
+// the system (fs.ErrNotExist). It also has the entry of a list that the call refused, and how many
 // blocks are short. A failed call changes nothing. Slices are checked against the shapes of the
 // model before the library reads them.
 //

@@ -17,19 +17,19 @@ type Family int32
 
 // The families of statuses.
 const (
-	ErrMisuse    Family = 1 // The call is wrong, or not possible now (ErrBusy, ErrSuspended).
-	ErrExhausted Family = 2 // Something has run out: free some, then try again.
-	ErrCorrupted Family = 3 // The data cannot be used.
-	ErrSystem    Family = 4 // The system or a server refused: see Errno.
-	ErrBug       Family = 5 // An invariant of the library does not hold: please report it.
+	ErrMisuse      Family = 1 // The call is wrong: correct it.
+	ErrUnavailable Family = 2 // Not now: something has run out or is in use; try again later.
+	ErrCorrupted   Family = 3 // The data cannot be used.
+	ErrSystem      Family = 4 // The system or a server refused: see Errno.
+	ErrBug         Family = 5 // An invariant of the library does not hold: please report it.
 )
 
 func (f Family) Error() string {
 	switch f {
 	case ErrMisuse:
 		return "misuse"
-	case ErrExhausted:
-		return "exhaustion"
+	case ErrUnavailable:
+		return "not now"
 	case ErrCorrupted:
 		return "corruption"
 	case ErrSystem:

@@ -74,7 +74,7 @@ func ExampleCache_Begin_outOfBlocks() {
 
 	err = compute(cache, second, make([]int32, 20))
 	var e *pagedkv.Error
-	if errors.As(err, &e) && errors.Is(err, pagedkv.ErrExhausted) {
+	if errors.As(err, &e) && errors.Is(err, pagedkv.ErrUnavailable) {
 		fmt.Println(e.Status, e.BlocksShort)
 	}
 	// Output: PKV_OUT_OF_BLOCKS 2

@@ -7,7 +7,8 @@ type Status int32
 
 // Values of Status.
 const (
-	// nil, an unknown enum or flag, a bad struct_size, a size of 0.
+	// nil, an unknown enum or flag, a bad struct_size, a size of 0; or a call that the state of its
+	// object does not allow, such as a second pkv_batch_accept for a session.
 	ErrInvalidArgument Status = 100
 	// An index, layer, position or block id past the end.
 	ErrOutOfRange Status = 101
@@ -18,22 +19,22 @@ const (
 	ErrStaleHandle Status = 104
 	ErrNotHeld     Status = 105 // A block was released more often than held.
 	ErrWrongCache  Status = 106 // A session, batch or snapshot of another cache.
-	ErrBusy        Status = 107 // Another call or an open batch uses the object.
-	ErrReentrant   Status = 108 // A call from inside one of the caller's hooks.
+	ErrReentrant   Status = 107 // A call from inside one of the caller's hooks.
 	// A handle inherited by fork(): the child may only close it.
-	ErrForked Status = 109
+	ErrForked Status = 108
 	// Not available in this build, on this CPU or with this config.
-	ErrUnsupported Status = 110
-	ErrIncomplete  Status = 111 // A layer was not yet written in this step.
-	ErrSuspended   Status = 112 // The session is suspended: resume it first.
-	// More than the whole cache can hold: refuse the request.
-	ErrTooLarge Status = 113
+	ErrUnsupported Status = 109
+	ErrIncomplete  Status = 110 // A layer was not yet written in this step.
+	// It can never succeed with this cache, which is too small for it: refuse the request.
+	ErrTooLarge Status = 111
 	// Each session fits, but the batch as a whole never does: begin with fewer sessions.
-	ErrBatchTooLarge Status = 114
+	ErrBatchTooLarge Status = 112
 	ErrOutOfBlocks   Status = 200 // Too few free blocks: pkv_last_error_details.
 	ErrOutOfMemory   Status = 201 // The allocator returned no memory.
 	// A count is at its limit: open objects or references to a block.
 	ErrLimitReached Status = 202
+	ErrBusy         Status = 203 // Another call or an open batch uses the object.
+	ErrSuspended    Status = 204 // The session is suspended: resume it first.
 	ErrCorrupt      Status = 300 // Data is damaged or cut short.
 	// A file has a format version that this library does not know.
 	ErrWrongVersion Status = 301
@@ -50,10 +51,10 @@ const (
 var statusNames = map[Status]string{
 	0: "PKV_OK", 100: "PKV_INVALID_ARGUMENT", 101: "PKV_OUT_OF_RANGE", 102: "PKV_OVERFLOW",
 	103: "PKV_BUFFER_TOO_SMALL", 104: "PKV_STALE_HANDLE", 105: "PKV_NOT_HELD",
-	106: "PKV_WRONG_CACHE", 107: "PKV_BUSY", 108: "PKV_REENTRANT", 109: "PKV_FORKED",
-	110: "PKV_UNSUPPORTED", 111: "PKV_INCOMPLETE", 112: "PKV_SUSPENDED", 113: "PKV_TOO_LARGE",
-	114: "PKV_BATCH_TOO_LARGE", 200: "PKV_OUT_OF_BLOCKS", 201: "PKV_OUT_OF_MEMORY",
-	202: "PKV_LIMIT_REACHED", 300: "PKV_CORRUPT", 301: "PKV_WRONG_VERSION", 302: "PKV_MISMATCH",
+	106: "PKV_WRONG_CACHE", 107: "PKV_REENTRANT", 108: "PKV_FORKED", 109: "PKV_UNSUPPORTED",
+	110: "PKV_INCOMPLETE", 111: "PKV_TOO_LARGE", 112: "PKV_BATCH_TOO_LARGE",
+	200: "PKV_OUT_OF_BLOCKS", 201: "PKV_OUT_OF_MEMORY", 202: "PKV_LIMIT_REACHED", 203: "PKV_BUSY",
+	204: "PKV_SUSPENDED", 300: "PKV_CORRUPT", 301: "PKV_WRONG_VERSION", 302: "PKV_MISMATCH",
 	303: "PKV_WRONG_KEY", 400: "PKV_IO", 500: "PKV_INTERNAL",
 }
 

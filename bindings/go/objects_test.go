@@ -127,7 +127,7 @@ func TestErrorsAreStatusesAndFamilies(t *testing.T) {
 	if !errors.Is(err, pagedkv.ErrTooLarge) || !errors.Is(err, pagedkv.ErrMisuse) {
 		t.Errorf("too large: %v", err)
 	}
-	if errors.Is(err, pagedkv.ErrExhausted) || errors.Is(err, pagedkv.ErrOutOfBlocks) ||
+	if errors.Is(err, pagedkv.ErrUnavailable) || errors.Is(err, pagedkv.ErrOutOfBlocks) ||
 		errors.Is(err, fs.ErrClosed) {
 		t.Errorf("too large is taken for something else: %v", err)
 	}

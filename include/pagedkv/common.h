@@ -28,39 +28,49 @@ extern "C" {
  * call that fails changes nothing and writes nothing, unless its description says otherwise. (A
  * call that finds too few blocks may have evicted cached ones, and freed those that left a window.)
  *
- * The hundreds digit of a status is its family: 1 the call is wrong (BUSY and SUSPENDED: not
- * possible now), 2 something has run out: free some and try again, 3 the data cannot be used, 4 the
- * system refused, 5 a bug in the library. Values never change and are never reused. Later versions
- * may return new statuses, also from existing functions: treat an unknown one as its family. Other
- * enums that the library returns may grow as well: ignore an unknown value unless its text says
- * otherwise.
+ * The hundreds digit of a status is its family:
+ *
+ *   1  the call is wrong: correct it
+ *   2  not now: something has run out or is in use; try again later
+ *   3  the data cannot be used
+ *   4  the system refused
+ *   5  a bug in the library
+ *
+ * Values never change and are never reused. Later versions may return new statuses, also from
+ * existing functions: treat an unknown one as its family. Other enums that the library returns may
+ * grow as well: ignore an unknown value unless its text says otherwise.
  */
 
 /** The result of a call: PKV_OK, or why it failed. */
 typedef enum pkv_status PKV_ENUM {
   PKV_OK = 0, /**< The call succeeded. */
 
-  PKV_INVALID_ARGUMENT = 100, /**< NULL, an unknown enum or flag, a bad struct_size, a size of 0. */
+  /**
+   * NULL, an unknown enum or flag, a bad struct_size, a size of 0; or a call that the state of its
+   * object does not allow, such as a second pkv_batch_accept for a session.
+   */
+  PKV_INVALID_ARGUMENT = 100,
   PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id past the end. */
   PKV_OVERFLOW = 102,         /**< A size or an index does not fit into its type. */
   PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
   PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
   PKV_NOT_HELD = 105,         /**< A block was released more often than held. */
   PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
-  PKV_BUSY = 107,             /**< Another call or an open batch uses the object. */
-  PKV_REENTRANT = 108,        /**< A call from inside one of the caller's hooks. */
-  PKV_FORKED = 109,           /**< A handle inherited by fork(): the child may only close it. */
-  PKV_UNSUPPORTED = 110,      /**< Not available in this build, on this CPU or with this config. */
-  PKV_INCOMPLETE = 111,       /**< A layer was not yet written in this step. */
-  PKV_SUSPENDED = 112,        /**< The session is suspended: resume it first. */
-  PKV_TOO_LARGE = 113,        /**< More than the whole cache can hold: refuse the request. */
+  PKV_REENTRANT = 107,        /**< A call from inside one of the caller's hooks. */
+  PKV_FORKED = 108,           /**< A handle inherited by fork(): the child may only close it. */
+  PKV_UNSUPPORTED = 109,      /**< Not available in this build, on this CPU or with this config. */
+  PKV_INCOMPLETE = 110,       /**< A layer was not yet written in this step. */
+  /** It can never succeed with this cache, which is too small for it: refuse the request. */
+  PKV_TOO_LARGE = 111,
   /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
-  PKV_BATCH_TOO_LARGE = 114,
+  PKV_BATCH_TOO_LARGE = 112,
 
   PKV_OUT_OF_BLOCKS = 200, /**< Too few free blocks: pkv_last_error_details. */
   PKV_OUT_OF_MEMORY = 201, /**< The allocator returned no memory. */
   /** A count is at its limit: open objects or references to a block. */
   PKV_LIMIT_REACHED = 202,
+  PKV_BUSY = 203,      /**< Another call or an open batch uses the object. */
+  PKV_SUSPENDED = 204, /**< The session is suspended: resume it first. */
 
   PKV_CORRUPT = 300,       /**< Data is damaged or cut short. */
   PKV_WRONG_VERSION = 301, /**< A file has a format version that this library does not know. */

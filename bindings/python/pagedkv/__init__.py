@@ -25,12 +25,12 @@ from .config import CacheConfig, LayerGroup, PrefixConfig
 from .errors import (
     BatchTooLargeError,
     CorruptError,
-    ExhaustedError,
     InternalError,
     MisuseError,
     OutOfBlocksError,
     PagedKVError,
     SystemCallError,
+    UnavailableError,
 )
 from .files import file_info, load, save
 from .generated import enums, records
@@ -64,11 +64,11 @@ __all__ = [
     "ALL_GROUPS", "HINT_NEVER", "NO_BLOCK", "NO_SINK_TOKENS", "NO_SLOT", "NO_TOKEN",
     "AttentionOutputs", "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO",
     "BoolMask", "Cache", "CacheConfig", "ChosenBlocks", "Compute", "CorruptError",
-    "DirectoryStore", "DtypeLike", "ExhaustedError", "InternalError", "KVIndices", "KVView",
-    "LayerGroup", "LayerShape", "LibraryNotFoundError", "MisuseError", "MooncakeStore",
-    "OutOfBlocksError", "PagedKVError", "Pool", "PrefixConfig", "PrefixEvents", "RedisStore",
-    "Resumed", "Rows", "Session", "SessionStates", "Snapshot", "StateBlocks", "Store",
-    "StoreConfig", "SystemCallError", "TokenIds", "TreeMask", "attention_merge", "file_info",
+    "DirectoryStore", "DtypeLike", "InternalError", "KVIndices", "KVView", "LayerGroup",
+    "LayerShape", "LibraryNotFoundError", "MisuseError", "MooncakeStore", "OutOfBlocksError",
+    "PagedKVError", "Pool", "PrefixConfig", "PrefixEvents", "RedisStore", "Resumed", "Rows",
+    "Session", "SessionStates", "Snapshot", "StateBlocks", "Store", "StoreConfig",
+    "SystemCallError", "TokenIds", "TreeMask", "UnavailableError", "attention_merge", "file_info",
     "kv_attend", "kv_read", "kv_read_slots", "kv_write", "kv_write_slots", "library",
     "library_version", "load", "prefix_hash_blocks", "save",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from ._handle import Uncopied
 from ._repr import counted
-from .errors import MisuseError
+from .errors import MisuseError, UnavailableError
 from .generated.raw import Status
 
 
@@ -39,7 +39,7 @@ class Memory(Uncopied):
                     "the cache that this view shows was closed, and its memory is gone",
                 )
             if me in self._closers:
-                raise MisuseError(
+                raise UnavailableError(
                     Status.BUSY, "another thread closes the cache that this view shows"
                 )
             yield
@@ -58,7 +58,7 @@ class Memory(Uncopied):
         try:
             readers = self._readers.count(me)
             if readers:
-                raise MisuseError(
+                raise UnavailableError(
                     Status.BUSY,
                     "kv_attend() or arrays of states use the cache's memory, in "
                     f"{counted(readers, 'place')}",

@@ -33,18 +33,18 @@ class PagedKVError(Exception):
 
 
 class MisuseError(PagedKVError, ValueError):
-    """1xx: the call is wrong, or not possible now (BUSY, SUSPENDED)."""
+    """1xx: the call is wrong: correct it."""
 
 
 class BatchTooLargeError(MisuseError):
     """Each session of the batch fits, but they never fit together: begin fewer at a time."""
 
 
-class ExhaustedError(PagedKVError):
-    """2xx: something has run out: free some and try again."""
+class UnavailableError(PagedKVError):
+    """2xx: not now: something has run out or is in use; try again later."""
 
 
-class OutOfBlocksError(ExhaustedError):
+class OutOfBlocksError(UnavailableError):
     """Not enough free blocks."""
 
     blocks_short: int = 0
@@ -65,7 +65,7 @@ class InternalError(PagedKVError):
 
 FAMILIES: dict[int, type[PagedKVError]] = {
     1: MisuseError,
-    2: ExhaustedError,
+    2: UnavailableError,
     3: CorruptError,
     4: SystemCallError,
     5: InternalError,

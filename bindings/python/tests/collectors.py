@@ -85,7 +85,7 @@ def step(cache: pagedkv.Cache, stores: list[Collecting], draw: random.Random) ->
             forget(cache, stores, draw)
         else:
             look(cache)
-    except pagedkv.MisuseError as error:
+    except pagedkv.UnavailableError as error:
         if error.status != pagedkv.Status.BUSY:  # another thread uses the session or batch
             raise
 

@@ -185,7 +185,7 @@ def used_by_another_thread() -> Iterator[list[Any]]:
 def test_what_another_thread_uses_is_closed_by_a_later_call() -> None:
     with used_by_another_thread() as things:
         cache = things[0]
-        with pytest.raises(pagedkv.MisuseError, match="BUSY"):
+        with pytest.raises(pagedkv.UnavailableError, match="BUSY"):
             things[1].close()
         assert not things[1].closed
         things.clear()
@@ -306,7 +306,7 @@ def test_a_view_keeps_its_cache() -> None:
 def test_the_view_of_a_closed_cache_is_refused() -> None:
     cache = make()
     view = cache.kv_view(0)
-    with view._reading(), pytest.raises(pagedkv.MisuseError, match=r"1 place.*\(BUSY\)"):
+    with view._reading(), pytest.raises(pagedkv.UnavailableError, match=r"1 place.*\(BUSY\)"):
         cache.close()
     assert attend(view, 40).shape == (40, 2, 16)
     cache.close()
@@ -327,7 +327,7 @@ def test_views_race_with_close() -> None:
             try:
                 while True:
                     attend(view, 500)
-            except pagedkv.MisuseError as error:
+            except (pagedkv.MisuseError, pagedkv.UnavailableError) as error:
                 refusals.append(error.status)
 
         threads = [threading.Thread(target=work) for _ in range(2)]
@@ -337,7 +337,7 @@ def test_views_race_with_close() -> None:
         while not cache.closed:
             try:
                 cache.close()
-            except pagedkv.MisuseError as error:
+            except pagedkv.UnavailableError as error:
                 assert error.status == pagedkv.Status.BUSY
         for thread in threads:
             thread.join()
@@ -519,7 +519,7 @@ print("parent", store.closed)
 
 def test_the_collector_runs_anywhere_in_close_waiting() -> None:
     def refuse() -> None:
-        raise pagedkv.MisuseError(pagedkv.Status.BUSY, "it is used")
+        raise pagedkv.UnavailableError(pagedkv.Status.BUSY, "it is used")
 
     class Dying:
         def __del__(self) -> None:

@@ -137,6 +137,7 @@ def state_after(session: pagedkv.Session, batch: pagedkv.Batch, layer: int, toke
     batch.write(0, rows(3, 1), rows(3, 1))
     for state in batch.states(1)[0].after:
         state[:] = 7
+        del state  # an error would keep it, and so the cache's memory
     batch.commit([1, 2, 3])
     return session.read_state(layer, tokens)
 

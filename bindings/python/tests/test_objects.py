@@ -95,9 +95,10 @@ def test_leaving_a_batch_aborts(cache: pagedkv.Cache) -> None:
     [
         (100, "MisuseError"),
         (200, "OutOfBlocksError"),
-        (201, "ExhaustedError"),
-        (114, "BatchTooLargeError"),
-        (299, "ExhaustedError"),
+        (201, "UnavailableError"),
+        (112, "BatchTooLargeError"),
+        (203, "UnavailableError"),
+        (299, "UnavailableError"),
         (300, "CorruptError"),
         (400, "SystemCallError"),
         (500, "InternalError"),
@@ -131,7 +132,7 @@ def test_an_error_has_the_librarys_sentence(cache: pagedkv.Cache) -> None:
 def test_an_error_names_the_entry_of_the_list(cache: pagedkv.Cache) -> None:
     with cache.open_session() as one, cache.open_session() as two:
         two.suspend()
-        with pytest.raises(pagedkv.MisuseError, match="SUSPENDED") as raised:
+        with pytest.raises(pagedkv.UnavailableError, match="SUSPENDED") as raised:
             cache.begin([one, two], [1, 1])
     assert (raised.value.index, raised.value.group) == (1, None)
 

@@ -95,7 +95,7 @@ def test_an_array_keeps_the_memory() -> None:
     (own,) = batch.states(1)
     part = own.after[0].view(np.float32)[2:]
     del own
-    with pytest.raises(pagedkv.MisuseError, match="arrays of states use the cache's memory"):
+    with pytest.raises(pagedkv.UnavailableError, match="arrays of states use the cache's memory"):
         cache.close()
     part[:] = 1
     del part

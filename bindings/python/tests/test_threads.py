@@ -37,7 +37,7 @@ def may_be_in_the_way(call: Callable[[], Any]) -> Any:
     """The call's result, or None if another thread was faster."""
     try:
         return call()
-    except pagedkv.MisuseError as error:
+    except (pagedkv.MisuseError, pagedkv.UnavailableError) as error:
         if error.status not in IN_THE_WAY:
             raise
         return None

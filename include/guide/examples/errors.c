@@ -1,10 +1,11 @@
 /* An error is a status and an error message; a failed call has changed nothing in the cache. */
 #include "toy.h"
 
-/* What an engine does with a status. Some, such as these three, need their own reaction; for most,
+/* What an engine does with a status. Some, such as these four, need their own reaction; for most,
    the hundreds digit is enough. */
 static const char* what_to_do(pkv_status status) {
   if (status == PKV_BUSY) return "try again when the other call or the batch has ended";
+  if (status == PKV_SUSPENDED) return "resume the session";
   if (status == PKV_TOO_LARGE)
     return "refuse the request"; /* the whole cache could never hold it */
   if (status == PKV_BATCH_TOO_LARGE)

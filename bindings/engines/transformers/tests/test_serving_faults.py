@@ -214,7 +214,7 @@ def test_what_no_session_can_have_is_refused_when_it_is_given() -> None:
             ({"stop_tokens": [2.5]}, "stop_tokens.*2.5"),
         ]
         for options, sentence in wrong:
-            with pytest.raises((ValueError, pagedkv.ExhaustedError), match=sentence):
+            with pytest.raises((ValueError, pagedkv.UnavailableError), match=sentence):
                 engine.add([5], **options)
         with pytest.raises(ValueError, match=r"prompt.*5\.5"):
             engine.add([5.5])
