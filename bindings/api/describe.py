@@ -132,7 +132,8 @@ DECLARATIONS = {
 }
 # Lines that a header may also have.
 REST = (
-    r"/\*.*?\*/|#(?:include|ifndef|endif|if|elif|else|define PAGEDKV_|define PKV_\w+(?:$|\()).*?$"
+    r"/\*.*?\*/|_Static_assert\(.*?\);"
+    r"|#(?:include|ifndef|endif|if|elif|else|define PAGEDKV_|define PKV_\w+(?:$|\()).*?$"
 )
 
 

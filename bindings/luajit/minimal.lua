@@ -8,7 +8,7 @@ local ffi = require("ffi")
 local here = arg[0]:match("^(.*)/") or "."
 local include = here .. "/../../include"
 local preprocessor = io.popen(
-  (os.getenv("CC") or "cc") .. " -E -P -I '" .. include .. "' -x c '" .. include ..
+  (os.getenv("CC") or "cc") .. " -std=c99 -E -P -I '" .. include .. "' -x c '" .. include ..
   "/pagedkv/pagedkv.h'")
 ffi.cdef(preprocessor:read("*a"))
 preprocessor:close()

@@ -83,6 +83,11 @@ typedef enum pkv_status PKV_ENUM {
   PKV_INTERNAL = 500 /**< An invariant of the library is broken: please report it. */
 } pkv_status;
 
+/* Enums have the size of an int. In C, -fshort-enums would make them smaller. */
+#if !defined(__cplusplus) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+_Static_assert(sizeof(pkv_status) == sizeof(int), "the enums of pagedkv need -fno-short-enums");
+#endif
+
 /**
  * Returns the name of a status, such as "PKV_OUT_OF_BLOCKS". Any thread.
  *
