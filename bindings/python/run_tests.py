@@ -93,7 +93,6 @@ def main():
         # Otherwise a hundred processes would compile the package again, or write into the source
         # tree.
         "PYTHONPYCACHEPREFIX": path(environment / "bytecode"),
-        "HYPOTHESIS_STORAGE_DIRECTORY": path(environment / "hypothesis"),
         # NumPy's threads would spin for half of the time of all tests while they wait for each
         # other.
         "OPENBLAS_NUM_THREADS": "1",

@@ -38,7 +38,7 @@ TESTS = (
     "test_store.py",
     "test_threads.py",
 )
-NEEDED = ("hypothesis", "ml_dtypes", "pytest")
+NEEDED = ("ml_dtypes", "pytest")
 
 
 def copy_tests(folder):

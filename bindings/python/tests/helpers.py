@@ -202,8 +202,3 @@ def attention(q: Any, k: Any, v: Any, seen: Any) -> Any:
     scores = np.einsum("ihd,thd->iht", q, keys) / np.sqrt(q.shape[2])
     weights = np.exp(np.where(seen, scores, -np.inf))
     return np.einsum("iht,thd->ihd", weights / weights.sum(axis=2, keepdims=True), values)
-
-
-def causal(new: int, total: int) -> Any:
-    """What the last `new` of `total` positions see: [new][1][total]."""
-    return np.tri(new, total, total - new, dtype=bool)[:, None]
