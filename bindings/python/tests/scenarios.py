@@ -11,6 +11,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
+from test_package import API, camel
 
 import pagedkv
 from pagedkv.generated import raw as _raw
@@ -19,29 +20,17 @@ FILE = pathlib.Path(__file__).resolve().parents[2] / "scenarios/scenarios.json"
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 K, V, Q = 0, 1, 2
 LONG_MS = 60000
-ENUMS: dict[str, tuple[str, Any]] = {
-    "dtype": ("PKV_", pagedkv.Dtype),
-    "value_dtype": ("PKV_", pagedkv.Dtype),
-    "kind": ("PKV_LAYERS_", pagedkv.LayerKind),
-    "storage": ("PKV_STORAGE_", pagedkv.Storage),
-    "layout": ("PKV_LAYOUT_", pagedkv.Layout),
-    "eviction": ("PKV_EVICTION_", pagedkv.Eviction),
-    "prefix_use": ("PKV_PREFIX_", pagedkv.PrefixUse),
-    "action": ("PKV_HINT_", pagedkv.HintAction),
-    "retention": ("PKV_RETENTION_", pagedkv.Retention),
-    "outcome": ("PKV_HINT_OUTCOME_", pagedkv.HintOutcome),
-    "reason": ("PKV_HINT_REASON_", pagedkv.HintReason),
+# {a name in C: the member of an enum}
+MEMBERS: dict[str, Any] = {
+    constant["name"]: getattr(_raw, camel(enum["name"]))(constant["value"])
+    for enum in API["enums"]
+    for constant in enum["constants"]
 }
 
 
 def enums(fields: dict[str, Any]) -> dict[str, Any]:
     """Replaces C names in text by enum members of the package."""
-    found = dict(fields)
-    for key, value in fields.items():
-        if isinstance(value, str):
-            prefix, kind = ENUMS[key]
-            found[key] = kind[value.removeprefix(prefix)]
-    return found
+    return {key: MEMBERS[v] if isinstance(v, str) else v for key, v in fields.items()}
 
 
 def load() -> list[dict[str, Any]]:
