@@ -1,1 +1,1 @@
-"""What bindings/python/generate_raw.py makes: not a part of the interface of this package."""
+"""What generate_raw.py makes when the package is built: no part of its interface."""
