@@ -46,6 +46,19 @@ TEST(BlockTable, APartFilledBlockCountsAsAWholeOne) {
   }
 }
 
+// A token that sees only itself needs no block before its own. So each full block that left the
+// window is a place to trim to.
+TEST(BlockTable, IsTrimmedToAnyFullBlockUnderAWindowOfOneToken) {
+  const Cache cache = create(config_of(Model{.window = 1}, 8, PKV_STORAGE_NONE));
+  const Session session = open(cache);
+  for (int i = 0; i < 3; i++) grow(cache, session, 30);
+  uint64_t length = 0;
+  CHECK(pkv_session_get_trim_point(session, 40, &length));
+  EXPECT_EQ(32u, length);
+  REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(session, 33));
+  CHECK(pkv_session_trim(session, 32));
+}
+
 TEST(BlockTable, SeventyThreeTokensHoldFiveBlocks) {
   Cache cache = create(config_of(model, 16));
   Session session = open(cache);

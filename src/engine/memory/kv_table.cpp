@@ -133,10 +133,10 @@ bool KvTable::can_trim(uint64_t length) const {
 
 uint64_t KvTable::trim_point(uint64_t length) const {
   if (can_trim(length)) return length;
-  if (blocks_[group_.block_of(length)] != dropped_block) length = std::min(length, sinks_end());
-  // Where the tail was dropped, the block before it is the last that can stay.
-  const uint64_t begin = group_.block_of(length) * group_.block_size;
-  return can_trim(length) ? length : can_trim(begin) ? begin : sinks_end();
+  // Where the tail was dropped, or where the next token sees only itself, the blocks before the
+  // tail can stay.
+  const uint64_t begin = length - group_.offset_of(length);
+  return can_trim(begin) ? begin : sinks_end();
 }
 
 void KvTable::check_trim(size_t group, uint64_t length) const {
