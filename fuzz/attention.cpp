@@ -1,5 +1,8 @@
-// One attention call of any shape, type and variant: every instruction set against the scalar one.
-#include "../tests/support/attention_play.h"
+// One attention call of any shape, type and variant, over the caller's memory and in a cache: every
+// instruction set against textbook attention.
+#include "../tests/cache/call_play.h"
 #include "target.h"
 
-FUZZ_TARGET(const uint8_t* data, size_t size) { AttentionPlay(Source(data, size)).run(); }
+FUZZ_TARGET(const uint8_t* data, size_t size) {
+  cache_test::CallPlay(cache_test::Random(data, size)).run();
+}

@@ -1,11 +1,10 @@
 // Tests every stored type, and keys and values of different types. What is stored is within the
-// documented bounds, is the same for every storage and layout, and never changes. Attention over it
-// is within the tolerance of fp32.
+// documented bounds, is the same for every storage and layout, and never changes.
 #include <algorithm>
 #include <limits>
 
-#include "grown.h"
 #include "memory_kinds.h"
+#include "reference.h"
 
 namespace cache_test::dtypes_test {
 namespace {
@@ -110,23 +109,6 @@ TEST_P(Dtypes, WhatIsStoredNeverChangesAndIsTheSameEverywhere) {
       const Life life(cache, model);
       if (first.k.rows() == 0) first = life.held();
       EXPECT_TRUE(first == life.held());
-    }
-  }
-}
-
-TEST_P(Dtypes, AttentionEqualsTheReferenceOverWhatIsStored) {
-  for (const MemoryKind& kind : memory_kinds) {
-    for (const pkv_isa isa : supported_isas()) {
-      // The combination of plain layout and scalar kernels is the slowest.
-      if (kind.layout == PKV_LAYOUT_PLAIN && isa == PKV_ISA_SCALAR) continue;
-      SCOPED_TRACE(testing::Message() << kind.name << ", " << pkv_isa_name(isa));
-      Cache cache = make(model, kind, isa);
-      Grown grown(cache, model, 31);
-      for (const uint32_t tokens : {45u, 1u, 1u, 4u, 9u})
-        EXPECT_LE(grown.step(tokens, attention_of(model, isa)), 1.0) << tokens << " tokens";
-      Grown child(cache, model, 32, fork(grown.session()));
-      EXPECT_LE(child.step(3, attention_of(model, isa)), 1.0);
-      EXPECT_LE(grown.step(1, attention_of(model, isa)), 1.0);
     }
   }
 }

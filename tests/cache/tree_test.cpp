@@ -2,8 +2,8 @@
 // accepted. The session is then as if it had got only these tokens, one by one.
 #include <algorithm>
 
-#include "grown.h"
 #include "memory_kinds.h"
+#include "reference.h"
 
 namespace cache_test::tree_test {
 namespace {
@@ -12,10 +12,6 @@ namespace {
 struct Tree {
   std::vector<int> parents;
 
-  // A chain.
-  explicit Tree(uint32_t tokens) {
-    for (uint32_t i = 0; i < tokens; i++) parents.push_back(static_cast<int>(i) - 1);
-  }
   Tree(uint32_t tokens, Random& random) {
     for (uint32_t i = 0; i < tokens; i++)
       parents.push_back(static_cast<int>(i) - 1 -
@@ -28,15 +24,6 @@ struct Tree {
     for (int at = static_cast<int>(token); at >= 0; at = parents[static_cast<size_t>(at)])
       path.insert(path.begin(), static_cast<uint32_t>(at));
     return path;
-  }
-
-  // Returns the position of each token in its own text, after `start` tokens.
-  std::vector<int64_t> positions(uint64_t start) const {
-    std::vector<int64_t> all;
-    for (const int parent : parents)
-      all.push_back(parent < 0 ? static_cast<int64_t>(start)
-                               : all[static_cast<size_t>(parent)] + 1);
-    return all;
   }
 
   // Lets each token see its ancestors and itself.
@@ -74,30 +61,6 @@ class Trees : public testing::TestWithParam<MemoryKind> {
 
   std::vector<uint32_t> table(pkv_session session) const { return block_table(session); }
 
-  // Returns what a session and its open step hold. Rows that left the window may be anything, since
-  // no query sees them.
-  static KeysValues stored(pkv_session session, uint32_t layer, const Model& model,
-                           uint64_t length) {
-    KeysValues all = rows_of(model, length);
-    for (uint64_t p = 0; p < length; p++) {
-      const pkv_tensor k = all.k.tensor(p), v = all.v.tensor(p);
-      const pkv_status status = pkv_session_read(session, layer, p, 1, &k, &v);
-      if (status != PKV_OUT_OF_RANGE || model.window == 0) CHECK(status);
-    }
-    return all;
-  }
-
-  // Returns a node's own text: the tokens before the step, and those from the root to the node.
-  static KeysValues text_of(uint32_t node, const Tree& tree, const KeysValues& all) {
-    const uint64_t start = all.k.rows() - tree.parents.size();
-    KeysValues text{all.k.slice(0, start), all.v.slice(0, start)};
-    for (const uint32_t i : tree.path_to(node)) {
-      text.k.append(all.k.slice(start + i, 1));
-      text.v.append(all.v.slice(start + i, 1));
-    }
-    return text;
-  }
-
   // Writes the tokens of a tree into one layer of one session and compares the attention with the
   // reference.
   static void write_and_attend(pkv_batch batch, pkv_session session, uint32_t layer,
@@ -110,9 +73,7 @@ class Trees : public testing::TestWithParam<MemoryKind> {
     tree.add_to(attention.mask, attention.mask_words);
     Rows q(n, model.query_heads, model.key_dim), out(n, model.query_heads, model.values());
     std::vector<float> lse(n * model.query_heads);
-    AttentionParams params = attention.params(lse.data());
-    const std::vector<int64_t> positions = tree.positions(length_of(session));
-    if (model.window != 0) params.own_mask.positions = positions.data();
+    const AttentionParams params = attention.params(lse.data());
     attend(batch, layer, q.fill(random), out, &params);
     const uint64_t length = length_of(session) + n;
     EXPECT_LE(worst_error(q, out, 0, n, materialize(session, layer, model, 0, length), length,
@@ -268,90 +229,6 @@ TEST_P(Trees, AbortAfterAcceptLeavesTheSessionAsItWas) {
     EXPECT_TRUE(before == content(session, model)) << name_of(dtype);
     EXPECT_TRUE(before == content(sharer, model)) << name_of(dtype);
     CHECK(pkv_cache_validate(cache));
-  }
-}
-
-// Of the new tokens only those whose bits are set are seen, even if they are sinks.
-TEST_P(Trees, AMaskHidesSinksAmongTheNewTokens) {
-  const Model model{layers, 4, 2, 32, 0, PKV_F32, 64, PKV_F32, 8};
-  for (const uint32_t tokens : {5u, 20u}) {
-    Random random(5);
-    Cache cache = make(model);
-    Session session = open(cache);
-    const Tree tree(tokens, random);
-    std::vector<KeysValues> rows = random_rows(model, tokens, random);
-    Batch batch = begin(cache, {session}, {tokens});
-    for (uint32_t layer = 0; layer < layers; layer++)
-      write_and_attend(batch, session, layer, model, rows[layer], tree, random);
-  }
-}
-
-// Windows, sinks and slopes count from where a node is in its text, not from its row. What follows
-// an accepted path sees it as any other text.
-TEST_P(Trees, NodesSeeWhatTheirOwnTextsShow) {
-  constexpr uint32_t nodes = 20, prompt = 17, none = 0;
-  for (const auto& [window, sinks, old, sloped] : {std::tuple{20u, none, 64u, false},
-                                                   {3u, none, 30u, false},
-                                                   {5u, 2u, 30u, false},
-                                                   {2u, 40u, 33u, false},
-                                                   {1u, 5u, none, false},
-                                                   {none, none, 30u, true},
-                                                   {4u, 3u, 30u, true}}) {
-    SCOPED_TRACE(testing::Message() << "window " << window << ", sinks " << sinks);
-    const Model model{1, 4, 2, 32, 0, PKV_F32, window, PKV_F32, sinks};
-    Random random(window + 10);
-    Cache cache = make(model);
-    Session session = open(cache), beside = open(cache);
-    if (old > 0) step(cache, session, model, old, random);
-    const Tree tree(nodes, random), chain(prompt);
-    Attention attention = attention_of(model);
-    if (sloped) attention.alibi_slopes = {0.5f, 0.1f, -0.2f, 1.0f};
-
-    Batch batch = begin(cache, {session, beside}, {nodes, prompt});
-    KeysValues rows = cache_test::random_rows(model, nodes + prompt, random);
-    write(batch, 0, model, rows);
-    Rows q(nodes + prompt, model.query_heads, model.key_dim),
-        out(nodes + prompt, model.query_heads, model.values());
-    q.fill(random);
-    const KeysValues all = stored(session, 0, model, old + nodes),
-                     all_beside = stored(beside, 0, model, prompt);
-    std::vector<int32_t> parents = tree.parents;
-    parents.insert(parents.end(), chain.parents.begin(), chain.parents.end());
-    std::vector<uint64_t> words;
-    tree.add_to(words, 1), chain.add_to(words, 1);
-    std::vector<int64_t> positions = tree.positions(old);
-    for (const int64_t at : chain.positions(0)) positions.push_back(at);
-    AttentionParams by_parents = attention.params(), by_bits = by_parents;
-    by_parents.see_tree(parents.data());
-    by_bits.see_bits(words.data(), 1);
-    by_bits.own_mask.positions = positions.data();
-    for (const AttentionParams* params : {&by_parents, &by_bits}) {
-      attend(batch, 0, q, out, params);
-      for (uint32_t node = 0; node < nodes; node++) {
-        const KeysValues text = text_of(node, tree, all);
-        EXPECT_LE(
-            worst_error(q.slice(node, 1), out.slice(node, 1), 0, 1, text, text.k.rows(), attention),
-            1.0)
-            << "node " << node;
-      }
-      EXPECT_LE(worst_error(q, out, nodes, prompt, all_beside, prompt, attention), 1.0);
-    }
-    const std::vector<uint32_t> kept = tree.path_to(nodes - 1);
-    CHECK(pkv_batch_accept(batch, 0, kept.size(), kept.data()));
-    commit(batch);
-
-    Batch next = begin(cache, {session}, {1});
-    KeysValues one = cache_test::random_rows(model, 1, random);
-    write(next, 0, model, one);
-    Rows next_q(1, model.query_heads, model.key_dim),
-        next_out(1, model.query_heads, model.values());
-    const AttentionParams plain = attention.params();
-    attend(next, 0, next_q.fill(random), next_out, &plain);
-    KeysValues text = text_of(nodes - 1, tree, all);
-    text.k.append(one.k);
-    text.v.append(one.v);
-    EXPECT_LE(worst_error(next_q, next_out, 0, 1, text, text.k.rows(), attention), 1.0);
-    commit(next);
   }
 }
 

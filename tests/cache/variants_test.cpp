@@ -1,5 +1,5 @@
-// Compares the forms of attention with the double-precision reference, outputs and log-sum-exps:
-// softcap, ALiBi, sink logits, kept sinks, windows, latent values, and many GQA ratios and dims.
+// Attention beside what attention_test.cpp compares with textbook attention: prompts whose last
+// piece is short, the largest latent rows, and results that are merged.
 #include <algorithm>
 
 #include "grown.h"
@@ -8,15 +8,11 @@ namespace cache_test::variants_test {
 namespace {
 
 struct Shape {
-  const char* name;
   uint32_t query_heads, kv_heads, key_dim, value_dim;
 };
 
-constexpr Shape shapes[] = {{"gqa1", 3, 3, 64, 64},
-                            {"gqa3", 6, 2, 48, 80},
-                            {"gqa8", 8, 1, 128, 128},
-                            {"gqa16", 16, 1, 80, 48},
-                            {"gqa32", 64, 2, 32, 16}};
+constexpr Shape shapes[] = {
+    {3, 3, 64, 64}, {6, 2, 48, 80}, {8, 1, 128, 128}, {16, 1, 80, 48}, {64, 2, 32, 16}};
 
 Model model_of(const Shape& shape, pkv_dtype dtype = PKV_F32) {
   Model model;
@@ -28,96 +24,21 @@ Model model_of(const Shape& shape, pkv_dtype dtype = PKV_F32) {
   return model;
 }
 
-std::vector<float> numbers(Random& random, uint32_t n, float amplitude) {
-  std::vector<float> result(n);
-  for (float& number : result) number = amplitude * random.uniform();
-  return result;
-}
-
-// Runs a prompt, a decode step and a step of a few tokens.
-void compare_steps(Grown& grown, const Attention& attention) {
-  for (const uint32_t tokens : {70u, 1u, 5u})
-    EXPECT_LE(grown.step(tokens, attention), 1.0) << tokens << " tokens";
-}
-
-class Variants : public testing::TestWithParam<Shape> {
- protected:
-  // Compares with every instruction set.
-  static void compare(const Model& layer, const Attention& attention) {
-    for (const pkv_isa isa : supported_isas()) {
-      SCOPED_TRACE(pkv_isa_name(isa));
-      ModelConfig config = config_of(layer, 16);
-      config.isa = isa;
-      Cache cache = create(config);
-      Grown grown(cache, layer, 7);
-      compare_steps(grown, attention);
-    }
-  }
-  const Model model = model_of(GetParam());
-  Random random{GetParam().query_heads};
-};
-
 // A prompt is cut into pieces of 288 rows of a KV head. A last piece of few queries must not be
 // computed as a decode step, which combines heads.
-TEST_P(Variants, PromptsWithAShortLastBlock) {
-  const uint32_t block = 288 * model.kv_heads / model.query_heads;
-  for (const uint32_t tokens : {block + 1, block + 3, 2 * block + 15}) {
-    Cache cache = create(config_of(model, 80));
-    Grown grown(cache, model, 8);
-    EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " tokens";
-    EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << tokens << " more";
+TEST(Variants, PromptsWithAShortLastBlock) {
+  for (const Shape& shape : shapes) {
+    const Model model = model_of(shape);
+    const uint32_t block = 288 * model.kv_heads / model.query_heads;
+    for (const uint32_t tokens : {block + 1, block + 3, 2 * block + 15}) {
+      SCOPED_TRACE(testing::Message() << shape.query_heads << " heads, " << tokens << " tokens");
+      Cache cache = create(config_of(model, 80));
+      Grown grown(cache, model, 8);
+      EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0);
+      EXPECT_LE(grown.step(tokens, attention_of(model)), 1.0) << "more";
+    }
   }
 }
-
-TEST_P(Variants, Softcap) {
-  Attention attention = attention_of(model);
-  attention.softcap = 0.7f;  // Scores reach this cap.
-  attention.scale = 1;
-  compare(model, attention);
-}
-
-TEST_P(Variants, Alibi) {
-  Attention attention = attention_of(model);
-  const auto heads = static_cast<float>(model.query_heads);
-  for (float head = 1; head <= heads; head++)
-    attention.alibi_slopes.push_back(std::exp2(-8 * head / heads));
-  compare(model, attention);
-}
-
-TEST_P(Variants, LearnedSinkLogits) {
-  Attention attention = attention_of(model);
-  attention.sink_logits = numbers(random, model.query_heads, 6);
-  compare(model, attention);
-}
-
-TEST_P(Variants, NonCausal) {
-  Attention attention = attention_of(model);
-  attention.causal = false;
-  compare(model, attention);
-}
-
-TEST_P(Variants, WindowAndSinks) {
-  Model windowed = model;
-  windowed.window = 20;
-  for (const uint32_t sinks : {0u, 4u, 17u}) {
-    windowed.sinks = sinks;
-    compare(windowed, attention_of(windowed));
-  }
-}
-
-TEST_P(Variants, AllOfThemInBf16) {
-  Model all = model_of(GetParam(), PKV_BF16);
-  all.window = 20;
-  all.sinks = 3;
-  Attention attention = attention_of(all);
-  attention.softcap = 2;
-  attention.alibi_slopes = numbers(random, all.query_heads, 0.2f);
-  attention.sink_logits = numbers(random, all.query_heads, 2);
-  compare(all, attention);
-}
-
-INSTANTIATE_TEST_SUITE_P(Shapes, Variants, testing::ValuesIn(shapes),
-                         [](const auto& test) { return test.param.name; });
 
 // V is the first 512 dims of K and is never given.
 TEST(Latent, EqualsTheReference) {
@@ -126,7 +47,7 @@ TEST(Latent, EqualsTheReference) {
       for (const pkv_layout layout : {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN}) {
         SCOPED_TRACE(testing::Message()
                      << query_heads << " heads, " << name_of(dtype) << ", layout " << layout);
-        Model model = model_of({"", query_heads, 1, 576, 512}, dtype);
+        Model model = model_of({query_heads, 1, 576, 512}, dtype);
         model.kind = PKV_LAYERS_LATENT;
         ModelConfig config = config_of(model, 16);
         config.layout = layout;
@@ -142,24 +63,8 @@ TEST(Latent, EqualsTheReference) {
   }
 }
 
-TEST(Latent, EveryInstructionSet) {
-  Model model = model_of({"", 8, 2, 48, 32});
-  model.kind = PKV_LAYERS_LATENT;
-  for (const pkv_isa isa : supported_isas()) {
-    for (const pkv_dtype dtype : stored_dtypes) {
-      SCOPED_TRACE(testing::Message() << pkv_isa_name(isa) << ", " << name_of(dtype));
-      model.dtype = dtype;
-      ModelConfig config = config_of(model, 16);
-      config.isa = isa;
-      Cache cache = create(config);
-      Grown grown(cache, model, 9);
-      compare_steps(grown, attention_of(model));
-    }
-  }
-}
-
 TEST(Latent, ValuesAreNotGiven) {
-  Model model = model_of({"", 4, 1, 48, 32});
+  Model model = model_of({4, 1, 48, 32});
   model.kind = PKV_LAYERS_LATENT;
   Cache cache = create(config_of(model, 4));
   Session session = open(cache);
