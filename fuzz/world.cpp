@@ -1,6 +1,6 @@
-// Every call on sessions, snapshots, the prefix index and files of a cache of any kind; the first
-// byte chooses the kind. Keys, values and states depend on what a session computed, so whatever was
-// shared, dropped, saved or loaded, it must hold exactly these.
+// Every call on sessions, steps, snapshots, the prefix index and files of a cache of any kind; the
+// first byte chooses the kind. Keys, values and states depend on what a session computed, so
+// whatever was shared, dropped, saved or loaded, it must hold exactly these.
 #include "../tests/cache/world_play.h"
 #include "target.h"
 

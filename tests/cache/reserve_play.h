@@ -15,6 +15,7 @@
 namespace reserve {
 
 using namespace cache_test;
+using world::Talk;
 
 inline const std::vector<SmallCache> kinds = [] {
   const SmallGroup full, window{.window = 40}, sinks{.window = 40, .sinks = 20},

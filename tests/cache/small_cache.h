@@ -1,7 +1,9 @@
-// Small caches for random plays: groups of one head of 16 dims, and groups of states.
+// Small caches for random plays: groups of a few heads of 16 dims, and groups of states.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <ostream>
 #include <vector>
 
@@ -16,6 +18,9 @@ struct SmallGroup {
   uint64_t blocks = 0;                // 0: as many as the cache says
   std::vector<uint32_t> layers = {};  // none: the layer of the group's number
   bool elsewhere = false;             // only the engine can read its blocks
+  uint32_t heads = 1, value_dim = 16;
+  pkv_dtype dtype = PKV_F32;
+  bool rotated = false;  // by matrices under which small whole numbers stay exact
 
   bool has_states() const { return state_bytes != 0; }
   pkv_layer_kind kind() const {
@@ -55,9 +60,24 @@ struct SmallCache {
 // GoogleTest calls this.
 inline void PrintTo(const SmallCache& kind, std::ostream* out) { *out << kind.name; }
 
+// A Hadamard matrix for each 16 dims, times 1 / 4.
+template <uint32_t dim>
+constexpr std::array<float, size_t{dim} * dim> exact_rotation() {
+  std::array<float, size_t{dim} * dim> matrix{};
+  for (uint32_t i = 0; i < dim; i++)
+    for (uint32_t j = i / 16 * 16; j < i / 16 * 16 + 16; j++)
+      matrix[i * dim + j] = std::popcount(i % 16 & j % 16) % 2 != 0 ? -0.25f : 0.25f;
+  return matrix;
+}
+
 // Groups that are elsewhere need an engine.
 inline Cache create(const SmallCache& kind, const pkv_store_config* store = nullptr,
-                    EngineMemory* engine = nullptr, const pkv_clock* clock = nullptr) {
+                    EngineMemory* engine = nullptr, const pkv_clock* clock = nullptr,
+                    const pkv_allocator* allocator = nullptr) {
+  static constexpr auto key_rotation = exact_rotation<16>();
+  static constexpr auto value_rotation = exact_rotation<32>();
+  static const auto matrices =
+      made<pkv_rotation_matrices>({.key = key_rotation.data(), .value = value_rotation.data()});
   std::vector<pkv_layer_group> groups;
   for (const SmallGroup& from : kind.groups) {
     pkv_layer_group& group = groups.emplace_back(made<pkv_layer_group>());
@@ -72,8 +92,11 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.layer_bytes =
         from.elsewhere ? EngineMemory::block_bytes / group.layers : from.state_bytes;
     if (group.kind != PKV_LAYERS_KV) continue;
-    group.query_heads = group.kv_heads = 1;
+    group.query_heads = group.kv_heads = from.heads;
     group.key_dim = 16;
+    group.value_dim = from.value_dim;
+    group.dtype = from.dtype;
+    if (from.rotated) group.rotation_matrices = &matrices;
   }
   auto prefix = made<pkv_prefix_config>({.eviction = kind.eviction,
                                          .max_pinned_blocks = kind.max_pinned,
@@ -87,6 +110,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
                                         .threads = 1,
                                         .prefix = kind.prefix ? &prefix : nullptr,
                                         .store = store,
+                                        .allocator = allocator,
                                         .block_io = kind.elsewhere() ? engine->hooks() : nullptr,
                                         .clock = clock});
   if (kind.shared) share_memory(config);

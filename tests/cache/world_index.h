@@ -5,13 +5,13 @@
 
 #include <map>
 
-#include "world_sessions.h"
+#include "world_steps.h"
 
 namespace world {
 
-class WorldIndex : protected WorldSessions {
+class WorldIndex : protected WorldSteps {
  protected:
-  using WorldSessions::WorldSessions;
+  using WorldSteps::WorldSteps;
   using Ids = std::vector<int32_t>;
 
   // Times of hints end when pass_time() says so. The clocks of several plays differ, so that of
@@ -83,6 +83,7 @@ class WorldIndex : protected WorldSessions {
 
   void lose_all() {
     if (!shared_->alone) return clear();
+    end_steps();
     talks_.clear();
     frozen_.clear();
     settle();
@@ -124,20 +125,23 @@ class WorldIndex : protected WorldSessions {
   void ask_for_victims() {
     std::vector<pkv_session> sessions;
     std::vector<uint32_t> counts;
+    const Talk* last = nullptr;  // that would be suspended
+    size_t index = 0;
     for (const Talk& talk : talks_) {
       if (talk.suspended || random_.chance(40)) continue;
+      if (last == nullptr || goes_before(*last, talk)) last = &talk, index = sessions.size();
       sessions.push_back(talk.session);
       counts.push_back(static_cast<uint32_t>(random_.below(80)));
     }
     if (!shared_->alone) return;
     const pkv_status status = preempt(sessions, counts);
     if (status == PKV_OUT_OF_BLOCKS)
-      expect_too_few(sessions[0], counts[0]);
+      expect_too_few(sessions[index], counts[index]);
     else
       worked(status, "choose victims");
   }
 
-  // Suspending all other sessions is not enough.
+  // Suspending all sessions except the one that would be chosen last is not enough.
   void expect_too_few(pkv_session session, uint32_t tokens) {
     for (Talk& talk : talks_)
       if (talk.session != session && !talk.suspended) suspend(talk);
@@ -148,6 +152,7 @@ class WorldIndex : protected WorldSessions {
   // Whatever hints said, a session gets all that an empty cache has once no other has anything.
   void expect_room() {
     if (!shared_->alone) return;
+    end_steps();
     for (Talk& talk : talks_)
       if (!talk.suspended) suspend(talk);
     frozen_.clear();

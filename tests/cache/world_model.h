@@ -5,12 +5,17 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "../store/support.h"
+#include "../support/memory.h"
 #include "../support/memory_store.h"
 #include "../support/test_clock.h"
 #include "small_cache.h"
@@ -37,14 +42,30 @@ inline SmallCache lru(SmallCache kind) {
   kind.eviction = PKV_EVICTION_LRU;
   return kind;
 }
+inline SmallCache with_watermark(uint32_t watermark, SmallCache kind) {
+  kind.watermark = watermark;
+  return kind;
+}
 inline SmallCache with_quota(uint64_t max_blocks_per_salt, SmallCache kind) {
   kind.max_blocks_per_salt = max_blocks_per_salt;
   return kind;
 }
 
+// A cache without an index whose blocks are scarce. It has two layers in a group, and one in
+// another that may have a window.
+inline SmallCache scarce(const char* name, SmallGroup group, uint32_t window, pkv_storage storage,
+                         pkv_layout layout = PKV_LAYOUT_PACKED) {
+  group.heads = 2, group.value_dim = 32;
+  SmallGroup first = group, last = group;
+  first.layers = {0, 1}, last.layers = {2};
+  last.window = window;
+  first.sinks = 0;
+  return {name, {first, last}, 24, false, false, storage, layout};
+}
+
 // New kinds go to the end, so that inputs of the fuzzer keep most of their meaning. The blocks of
-// the kinds from `crowded` on are so few that the index evicts all the time. They have no states,
-// so several threads can play in one cache of them.
+// the kinds from `crowded` on are so few that the index evicts all the time, or that steps lack
+// some. They have no states, so several threads can play in one cache of them.
 inline const std::vector<SmallCache>& kinds() {
   const SmallGroup full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
       states{.state_bytes = 72, .max_draft_tokens = 3},
@@ -122,6 +143,16 @@ inline const std::vector<SmallCache>& kinds() {
                   paged,
                   packed,
                   2}),
+      scarce("scarce_bf16", {.dtype = PKV_BF16}, 0, paged),
+      scarce("scarce_window", {}, 24, paged),
+      scarce("scarce_plain_f16", {.dtype = PKV_F16}, 0, paged, plain),
+      scarce("scarce_plain_bf16_window", {.dtype = PKV_BF16}, 1, paged, plain),
+      scarce("scarce_ids", {}, 0, none),
+      scarce("scarce_ids_window", {}, 33, none),
+      scarce("scarce_f16_sinks", {.sinks = 5, .dtype = PKV_F16}, 20, paged),
+      with_watermark(6, scarce("scarce_watermark", {}, 0, paged)),
+      with_watermark(3, scarce("scarce_ids_watermark", {}, 33, none)),
+      scarce("scarce_rotated", {.rotated = true}, 24, paged),
   };
   return all;
 }
@@ -129,17 +160,28 @@ inline const std::vector<SmallCache>& kinds() {
 inline bool is_crowded(const SmallCache& kind) {
   return std::string_view(kind.name).starts_with("crowded");
 }
-inline std::vector<SmallCache> crowded_kinds() {
-  std::vector<SmallCache> crowded;
-  std::copy_if(kinds().begin(), kinds().end(), std::back_inserter(crowded), is_crowded);
-  return crowded;
+inline bool is_scarce(const SmallCache& kind) {
+  return std::string_view(kind.name).starts_with("scarce");
+}
+inline std::vector<SmallCache> kinds_that(bool (*is)(const SmallCache&)) {
+  std::vector<SmallCache> chosen;
+  std::copy_if(kinds().begin(), kinds().end(), std::back_inserter(chosen), is);
+  return chosen;
 }
 
-// A cache, and the engine that has what the library has not.
+// A cache, the engine that has what the library has not, and what plays did in it.
 struct Place {
   explicit Place(const SmallCache& kind, const pkv_store_config* store = nullptr)
       : engine(kind.groups.size(), most_blocks(kind)),
-        cache(create(kind, store, &engine, clock.hook())) {}
+        cache(create(kind, store, &engine, clock.hook(), memory.allocator())) {}
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  // The cache gives back all its memory, even if sessions, steps and snapshots are open.
+  ~Place() {
+    cache.close();
+    EXPECT_EQ(0, memory.live());
+    EXPECT_TRUE(memory.sound());
+  }
   // Of groups that share memory, pages may have many small blocks.
   static uint64_t most_blocks(const SmallCache& kind) {
     uint64_t most = kind.blocks;
@@ -148,7 +190,9 @@ struct Place {
   }
   EngineMemory engine;
   cache_test::TestClock clock;
+  memory::Hooks memory;
   Cache cache;
+  std::atomic<uint64_t> commits{0}, committed_tokens{0}, suspensions{0};
 };
 
 // A cache that plays share, and the store behind it.
@@ -201,15 +245,87 @@ inline std::vector<int32_t> ids_of(const Text& text, size_t first = 0) {
   return ids;
 }
 
-// ---- What is stored -----------------------------------------------------------------------------
+// ---- Talks --------------------------------------------------------------------------------------
 
-inline void fill_row(Rows& rows, size_t row, uint64_t mark, uint32_t layer, bool value) {
-  const uint64_t seed = mix(mark + layer * 2 + value);
-  for (uint32_t d = 0; d < 16; d++) rows.set(row, 0, d, static_cast<float>(seed >> d & 0xFFFF));
+// What a session or a snapshot must hold.
+struct Talk {
+  Session session = {};
+  Text text = {};
+  std::string salt = {};
+  pkv_prefix_use use = PKV_PREFIX_SHARE;
+  uint64_t own_way = 0;  // how it computes if it does not publish, or has forgotten something
+  int32_t priority = 0;
+  bool suspended = false;
+  Text remembered = {};  // from before a suspension, until it is computed again
+  uint64_t forgotten_from = UINT64_MAX;
+  std::vector<std::set<size_t>> dropped = {};  // blocks, by group
+  // It can be trimmed to any length from here on: that before its last step, until another one
+  // begins, because begin() and reserve() may free what left a window.
+  size_t trimmable = 0;
+  bool has_run = false;  // It was stepped or resumed, so it need not leave the watermark.
+  uint64_t opened = 0;   // how many of a play were opened before
+};
+
+using Tables = std::vector<std::vector<uint32_t>>;  // of blocks, by group
+inline Tables tables_of(const Talk& talk) {
+  Tables tables;
+  for (uint32_t g = 0; g < talk.dropped.size(); g++) tables.push_back(block_table(talk.session, g));
+  return tables;
 }
 
-inline Rows rows_of(const Text& text, size_t first, size_t last, uint32_t layer, bool value) {
-  Rows rows(last - first, 1, 16);
+struct Frozen {
+  Snapshot snapshot;
+  Talk talk;
+  Tables tables;
+};
+
+// The new tokens of one session in a step; token i follows new token parents[i], or the last one of
+// the session (-1).
+struct NewTokens {
+  pkv_session session;
+  const Text* before;
+  Text tokens;
+  std::vector<int> parents = {};
+};
+
+// A session in a step that is held open.
+struct Member {
+  Talk talk;
+  Tables tables;  // from before the step
+  bool draft;     // some of its new tokens may be accepted
+  std::optional<std::vector<uint32_t>> kept = {};
+};
+
+struct Step {
+  Batch batch;
+  std::vector<Member> members;
+  std::vector<NewTokens> news;        // of each member
+  std::set<uint32_t> unwritten = {};  // layers with keys and values
+  bool accepted = false;
+};
+
+// ---- What is stored -----------------------------------------------------------------------------
+
+// Returns an element of a key or a value, which is exact in every dtype of the kinds.
+inline float element(uint64_t mark, uint32_t layer, bool value, uint32_t head, uint32_t dim) {
+  const uint64_t mixed = mix(mark + layer * 2 + value) * (2 * (head * 64 + dim) + 1);
+  return static_cast<float>(mixed >> 56) - 127;
+}
+
+inline void fill_row(Rows& rows, size_t row, uint64_t mark, uint32_t layer, bool value) {
+  for (uint32_t h = 0; h < rows.heads(); h++)
+    for (uint32_t d = 0; d < rows.dim(); d++)
+      rows.set(row, h, d, element(mark, layer, value, h, d));
+}
+
+// Returns room for keys or values of a group.
+inline Rows rows_for(const SmallGroup& group, size_t n, bool value) {
+  return {n, group.heads, value ? group.value_dim : 16};
+}
+
+inline Rows rows_of(const Text& text, size_t first, size_t last, const SmallGroup& group,
+                    uint32_t layer, bool value) {
+  Rows rows = rows_for(group, last - first, value);
   for (size_t i = first; i < last; i++) fill_row(rows, i - first, text[i].mark, layer, value);
   return rows;
 }
@@ -222,15 +338,6 @@ inline std::vector<unsigned char> state_of(uint64_t mark, uint32_t layer, size_t
   }
   return state;
 }
-
-// The new tokens of one session in a step; token i follows new token parents[i], or the last one of
-// the session (-1).
-struct NewTokens {
-  pkv_session session;
-  const Text* before;
-  Text tokens;
-  std::vector<int> parents = {};
-};
 
 // Writes the states of a step, and checks that the one before it is that of the last token.
 inline void write_states(pkv_batch batch, uint32_t group, uint32_t layer,
@@ -258,36 +365,46 @@ inline void write_states(pkv_batch batch, uint32_t group, uint32_t layer,
   }
 }
 
-inline void write_step(pkv_batch batch, const SmallCache& kind,
-                       const std::vector<NewTokens>& news) {
+// The tokens of all sessions of a step.
+inline Text tokens_of_all(const std::vector<NewTokens>& news) {
   Text all;
   for (const NewTokens& each : news) all.insert(all.end(), each.tokens.begin(), each.tokens.end());
+  return all;
+}
+
+inline void write_layer(pkv_batch batch, const SmallGroup& group, uint32_t g, uint32_t layer,
+                        const std::vector<NewTokens>& news) {
+  if (group.has_states()) return write_states(batch, g, layer, news, group.state_bytes);
+  const Text all = tokens_of_all(news);
+  Rows k = rows_of(all, 0, all.size(), group, layer, false),
+       v = rows_of(all, 0, all.size(), group, layer, true);
+  write(batch, layer, k, v);
+}
+
+inline void write_step(pkv_batch batch, const SmallCache& kind,
+                       const std::vector<NewTokens>& news) {
   for (uint32_t g = 0; g < kind.groups.size(); g++)
-    for (const uint32_t layer : kind.has_rows(g) ? kind.layers_of(g) : std::vector<uint32_t>()) {
-      if (kind.groups[g].has_states()) {
-        write_states(batch, g, layer, news, kind.groups[g].state_bytes);
-        continue;
-      }
-      Rows k = rows_of(all, 0, all.size(), layer, false),
-           v = rows_of(all, 0, all.size(), layer, true);
-      write(batch, layer, k, v);
-    }
+    for (const uint32_t layer : kind.has_rows(g) ? kind.layers_of(g) : std::vector<uint32_t>())
+      write_layer(batch, kind.groups[g], g, layer, news);
 }
 
 // Compares each block of 16 tokens of a layer with the text. Returns the blocks that the session
 // holds. The last one may be part-filled.
-inline std::vector<bool> check_rows(pkv_session session, const Text& text, uint32_t layer) {
+inline std::vector<bool> check_rows(pkv_session session, const Text& text, const SmallGroup& group,
+                                    uint32_t layer) {
   std::vector<bool> held;
   for (size_t first = 0; first < text.size(); first += 16) {
     const size_t last = std::min(first + 16, text.size());
-    Rows k(last - first, 1, 16), v(last - first, 1, 16);
+    Rows k = rows_for(group, last - first, false), v = rows_for(group, last - first, true);
     const pkv_tensor keys = k.tensor(), values = v.tensor();
     const pkv_status status = pkv_session_read(session, layer, first, last - first, &keys, &values);
     held.push_back(status == PKV_OK);
     if (status == PKV_OUT_OF_RANGE) continue;
     CHECK(status);
-    EXPECT_TRUE(k == rows_of(text, first, last, layer, false)) << "keys from token " << first;
-    EXPECT_TRUE(v == rows_of(text, first, last, layer, true)) << "values from token " << first;
+    EXPECT_TRUE(k == rows_of(text, first, last, group, layer, false))
+        << "keys from token " << first;
+    EXPECT_TRUE(v == rows_of(text, first, last, group, layer, true))
+        << "values from token " << first;
   }
   return held;
 }

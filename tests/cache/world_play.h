@@ -42,6 +42,8 @@ class WorldPlay : WorldIndex {
       if (shared_->alone) settle();
       validate();
       check_index();
+      check_stats();
+      check_steps();
       if (!talks_.empty()) check(pick());
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
@@ -51,11 +53,14 @@ class WorldPlay : WorldIndex {
   // Ends all talks. The cache is empty then, unless other plays use it.
   void finish() {
     for (const Talk& talk : talks_) check(talk);
+    settle();
+    count_store();
+    if (shared_->alone && random_.chance(30)) return destroy_open();
+    end_steps();
     talks_.clear();
     frozen_.clear();
     settle();
     here_->clock.end();
-    count_store();
     if (shared_->alone) expect_empty(*shared_);
   }
 
@@ -75,6 +80,7 @@ class WorldPlay : WorldIndex {
   uint64_t matched_elsewhere() const { return matched_elsewhere_; }
   uint64_t trimmed() const { return trimmed_; }
   uint64_t refused() const { return refused_; }
+  uint64_t no_memory() const { return no_memory_; }
   uint64_t fetched() const { return fetched_; }
   uint64_t corrupt() const { return corrupt_; }
 
@@ -116,6 +122,11 @@ class WorldPlay : WorldIndex {
         {"victims", 8, &WorldPlay::ask_for_victims},
         {"room", 1, &WorldPlay::expect_room},
         {"open with room", 4, &WorldPlay::open_with_room},
+        {"hold step", 8, &WorldPlay::hold_step},
+        {"go on", 22, &WorldPlay::go_on},
+        {"misuse", 4, &WorldPlay::misuse},
+        {"set priority", 2, &WorldPlay::set_priority},
+        {"refuse memory", 4, &WorldPlay::refuse_memory},
     };
     return all;
   }
@@ -125,7 +136,36 @@ class WorldPlay : WorldIndex {
     uint64_t choice = random_.below(weights);
     size_t i = 0;
     while (choice >= operations()[i].weight) choice -= operations()[i++].weight;
-    return operations()[talks_.empty() ? 0 : i];
+    // Without a talk, only steps can go on.
+    constexpr size_t open = 0, go_on = 29;
+    if (talks_.empty() && i != open) i = steps_.empty() ? open : go_on;
+    return operations()[i];
+  }
+
+  // Compares the figures of the cache with the model, while no other play changes them.
+  void check_stats() const {
+    if (!shared_->alone) return;
+    pkv_cache_stats expected{};
+    const auto add = [&](const Talk& talk) {
+      expected.sessions++;
+      expected.tokens += talk.text.size();
+      expected.suspended_sessions += talk.suspended;
+    };
+    for (const Talk& talk : talks_) add(talk);
+    for (const auto& step : steps_)
+      for (const Member& member : step->members) add(member.talk);
+    const pkv_cache_stats stats = stats_of(cache());
+    ASSERT_EQ(expected.sessions, stats.sessions);
+    ASSERT_EQ(frozen_.size(), stats.snapshots);
+    ASSERT_EQ(steps_.size(), stats.batches);
+    ASSERT_EQ(expected.tokens, stats.tokens);
+    ASSERT_EQ(expected.suspended_sessions, stats.suspended_sessions);
+    ASSERT_EQ(here_->commits, stats.commits);
+    ASSERT_EQ(here_->committed_tokens, stats.committed_tokens);
+    ASSERT_EQ(here_->suspensions, stats.suspensions);
+    const pkv_pool_stats pools = pool_stats_of(cache());
+    ASSERT_EQ(pools.blocks, pools.free_blocks + pools.held_blocks);
+    ASSERT_LE(stats.filled_slots, pools.held_blocks * 16);
   }
 
   // ---- Files ----------------------------------------------------------------------------------
@@ -161,6 +201,7 @@ class WorldPlay : WorldIndex {
       saved.held.emplace_back();
     }
     if (fails()) save_in_vain(items, saved.config);
+    if (refuse_at_ > 0) save_without_memory(items, saved.config);
     saved.under_pressure = random_.chance(20);
     const EngineMemory::Reliable reliable;
     saved.bytes = !shared_->alone        ? store::save_meanwhile(cache(), items, &saved.config)
@@ -189,6 +230,16 @@ class WorldPlay : WorldIndex {
     if (status != PKV_IO) cache_test::check(status, "save");
     check_device(*here_, status);
     here_->engine.work();
+  }
+
+  void save_without_memory(const std::vector<pkv_file_item>& items, const pkv_file_config& config) {
+    const EngineMemory::Reliable reliable;
+    store::Bytes bytes(1 << 18);
+    const pkv_stream to = store::buffer(bytes);
+    worked(run([&] {
+             return pkv_file_save(cache(), items.size(), items.data(), &config, &to, nullptr);
+           }),
+           "save");
   }
 
   // Saves while another thread takes all evictable blocks, and gives them back at the end.
@@ -323,6 +374,7 @@ class WorldPlay : WorldIndex {
     std::vector<Talk> loaded;
     if (!load(*other, saved, loaded)) return;
     expect_same(saved, loaded, *other);
+    end_steps();
     talks_.clear();
     frozen_.clear();
     settle();

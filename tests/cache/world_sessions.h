@@ -7,7 +7,7 @@
 #include <set>
 
 #include "../support/hints.h"
-#include "world_model.h"
+#include "world_admission.h"
 
 namespace world {
 
@@ -25,26 +25,12 @@ class WorldSessions {
 
   static constexpr size_t max_talks = 8, max_tokens = 150;
 
-  struct Talk {
-    Session session = {};
-    Text text = {};
-    std::string salt = {};
-    pkv_prefix_use use = PKV_PREFIX_SHARE;
-    uint64_t own_way = 0;  // how it computes if it does not publish, or has forgotten something
-    int32_t priority = 0;
-    bool suspended = false;
-    Text remembered = {};  // from before a suspension, until it is computed again
-    uint64_t forgotten_from = UINT64_MAX;
-    std::vector<std::set<size_t>> dropped = {};  // blocks, by group
-  };
-
-  struct Frozen {
-    Snapshot snapshot;
-    Talk talk;
-  };
-
   Talk& pick() { return talks_[random_.below(talks_.size())]; }
-  bool full() const { return talks_.size() >= max_talks; }
+  bool full() const {
+    size_t count = talks_.size();
+    for (const auto& step : steps_) count += step->members.size();
+    return count >= max_talks;
+  }
 
   static uint64_t shared_way(const std::string& salt) {
     return mix(salt.empty() ? 1 : static_cast<unsigned char>(salt[0]));
@@ -56,9 +42,25 @@ class WorldSessions {
   }
   uint64_t new_way() { return mix(++ways_ << 8); }
 
+  // Lets an allocation of the next run() fail, and all after it.
+  void refuse_memory() { refuse_at_ = random_.between(1, 20); }
+
+  // Makes a call that may be refused memory.
+  template <class Call>
+  pkv_status run(const Call& call) {
+    const memory::Refusal refusal(std::exchange(refuse_at_, 0));
+    const pkv_status status = call();
+    struck_ = refusal.struck();
+    return status;
+  }
+
   // Returns whether a call found room. If not, it makes some: by preemption, or by closing a talk.
   bool worked(pkv_status status, const char* call) {
     if (status == PKV_OK) return true;
+    if (status == PKV_OUT_OF_MEMORY && struck_) {
+      no_memory_++;
+      return false;
+    }
     refused_++;
     if (status != PKV_OUT_OF_BLOCKS && status != PKV_TOO_LARGE && status != PKV_BATCH_TOO_LARGE &&
         status != PKV_LIMIT_REACHED)
@@ -68,10 +70,20 @@ class WorldSessions {
   }
 
   // A copy of a talk for a session that was made of it.
-  static Talk copy(const Talk& talk, Session session) {
-    return {std::move(session),  talk.text,     talk.salt, talk.use,
-            talk.own_way,        talk.priority, false,     {},
-            talk.forgotten_from, talk.dropped};
+  Talk copy(const Talk& talk, Session session) {
+    return {std::move(session),
+            talk.text,
+            talk.salt,
+            talk.use,
+            talk.own_way,
+            talk.priority,
+            false,
+            {},
+            talk.forgotten_from,
+            talk.dropped,
+            talk.trimmable,
+            false,
+            opened_++};
   }
 
   // ---- Sessions -------------------------------------------------------------------------------
@@ -128,8 +140,9 @@ class WorldSessions {
     config.prefix_use = talk.use;
     config.priority = talk.priority;
     pkv_session session;
-    CHECK(pkv_session_open(cache(), &config, &session));
+    if (!worked(run([&] { return pkv_session_open(cache(), &config, &session); }), "open")) return;
     talk.session = Session(session);
+    talk.opened = opened_++;
     const std::vector<int32_t> wanted = draw_text();
     if (!match(talk, wanted, room == 0 ? 0 : wanted.size() + room)) return;
     matched_ += talk.text.size();
@@ -141,14 +154,16 @@ class WorldSessions {
   // Returns false if there is no room for `total` tokens.
   bool match(Talk& talk, const std::vector<int32_t>& wanted, uint64_t total = 0) {
     uint64_t matched = 0;
-    const pkv_status status =
-        pkv_session_admit(talk.session, wanted.size(), wanted.data(), total, &matched);
-    if (total == 0) CHECK(status);
+    const pkv_status status = run([&] {
+      return pkv_session_admit(talk.session, wanted.size(), wanted.data(), total, &matched);
+    });
+    EXPECT_TRUE(total > 0 || status == PKV_OK || status == PKV_OUT_OF_MEMORY) << pkv_last_error();
     if (!worked(status, "admit")) return false;
     EXPECT_LE(matched, wanted.size());
     EXPECT_TRUE(matched == 0 || (kind_.prefix && talk.use != PKV_PREFIX_OFF));
     talk.text = computed({wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(matched)},
                          shared_way(talk.salt));
+    talk.trimmable = matched;
     return true;
   }
 
@@ -197,9 +212,13 @@ class WorldSessions {
       counts.push_back(static_cast<uint32_t>(each.tokens.size()));
     }
     pkv_batch begun = nullptr;
-    const pkv_status status =
-        pkv_batch_begin(cache(), sessions.size(), sessions.data(), counts.data(), &begun);
-    if (status != PKV_OK && random_.chance(50)) {
+    const Admission admission(kind_, *here_, talks_, frozen_, steps_, sessions, counts);
+    const pkv_status status = run([&] {
+      return pkv_batch_begin(cache(), sessions.size(), sessions.data(), counts.data(), &begun);
+    });
+    if (shared_->alone) admission.check(status);
+    expire(sessions);
+    if (status != PKV_OK && status != PKV_OUT_OF_MEMORY && random_.chance(50)) {
       refused_++;
       if (shared_->alone) preempt(sessions, counts);
       return false;
@@ -207,6 +226,13 @@ class WorldSessions {
     if (!worked(status, "begin")) return false;
     batch = Batch(begun);
     return true;
+  }
+
+  // The sessions may have lost what left their windows.
+  void expire(const std::vector<pkv_session>& sessions) {
+    for (Talk& talk : talks_)
+      if (std::find(sessions.begin(), sessions.end(), talk.session.get()) != sessions.end())
+        talk.trimmable = talk.text.size();
   }
 
   // Suspends the sessions that the library names. Then the step of the others has room, unless some
@@ -218,6 +244,7 @@ class WorldSessions {
                                                        counts.data(), max_talks, victims, &left);
     if (status != PKV_OK) return status;
     const auto end = victims + left;
+    check_rank({victims, end}, sessions);
     for (Talk& talk : talks_) {
       const pkv_session session = talk.session;
       if (std::find(victims, end, session) == end) continue;
@@ -230,7 +257,30 @@ class WorldSessions {
     }
     if (kind_.elsewhere()) settle();  // Blocks that the device copies for the store are in use.
     if (left == 0) cache_test::begin(cache(), sessions, counts);
+    expire(sessions);
     return PKV_OK;
+  }
+
+  // Checks that victims are those of the lowest rank: of the lowest priority, and among these
+  // opened last.
+  void check_rank(const std::vector<pkv_session>& victims,
+                  const std::vector<pkv_session>& step) const {
+    std::vector<const Talk*> chosen;
+    for (const pkv_session victim : victims)
+      for (const Talk& talk : talks_)
+        if (talk.session == victim) chosen.push_back(&talk);
+    EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end(),
+                               [](const Talk* a, const Talk* b) { return goes_before(*a, *b); }));
+    for (const Talk& talk : talks_) {
+      if (chosen.empty() || std::count(chosen.begin(), chosen.end(), &talk) > 0) continue;
+      const bool listed = std::count(step.begin(), step.end(), talk.session.get()) > 0;
+      EXPECT_TRUE((!listed && info_of(talk.session).blocks == 0) ||
+                  goes_before(*chosen.back(), talk))
+          << "a victim of higher rank";
+    }
+  }
+  static bool goes_before(const Talk& a, const Talk& b) {
+    return a.priority != b.priority ? a.priority < b.priority : a.opened > b.opened;
   }
 
   // Takes a step of some talks and keeps the same new tokens of each, or aborts it.
@@ -241,21 +291,20 @@ class WorldSessions {
     validate();
     if (random_.chance(8)) return;
     const bool told = !random_.chance(6);
-    std::vector<int32_t> ids;
-    for (const NewTokens& each : news)
-      for (const Token& token : each.tokens) ids.push_back(token.id);
-    if (told)
-      commit(batch, ids);
-    else
-      commit(batch);
+    const std::vector<int32_t> ids = ids_of(tokens_of_all(news));
+    commit(batch, told ? ids : std::vector<int32_t>());
     for (size_t i = 0; i < talks.size(); i++) append(*talks[i], news[i].tokens, told);
   }
 
   void write(pkv_batch batch, const std::vector<NewTokens>& news) {
     write_step(batch, kind_, news);
+    write_engine(batch, news);
+  }
+
+  // Writes what the engine has.
+  void write_engine(pkv_batch batch, const std::vector<NewTokens>& news) {
     std::vector<uint64_t> marks;
-    for (const NewTokens& each : news)
-      for (const Token& token : each.tokens) marks.push_back(token.mark);
+    for (const Token& token : tokens_of_all(news)) marks.push_back(token.mark);
     const auto state = [&](size_t s, size_t n) {
       if (n > 0) return news[s].tokens[n - 1].mark;
       return news[s].before->empty() ? 0 : news[s].before->back().mark;
@@ -269,7 +318,15 @@ class WorldSessions {
     }
   }
 
+  void commit(Batch& batch, const std::vector<int32_t>& ids = {}) {
+    cache_test::commit(batch, ids);
+    here_->commits++;
+  }
+
   void append(Talk& talk, const Text& more, bool told) {
+    talk.trimmable = talk.text.size();
+    talk.has_run = talk.has_run || !more.empty();
+    here_->committed_tokens += more.size();
     for (Token token : more) {
       const size_t at = talk.text.size();
       token.told = told || (at < talk.remembered.size() && talk.remembered[at].told);
@@ -282,13 +339,32 @@ class WorldSessions {
   // Steps a tree of tokens, of which one path is kept; without rows, a chain, since none can move.
   void draft() {
     Talk& talk = pick();
-    uint64_t limit = 6;  // of a step that keeps the states between its tokens
+    if (!drafts(talk)) return;
+    const NewTokens tree = draw_tree(talk);
+    Batch batch;
+    if (!begin({tree}, batch)) return;
+    write(batch, {tree});
+    const std::vector<uint32_t> path = draw_path(tree);
+    CHECK(pkv_batch_accept(batch, 0, path.size(), path.data()));
+    commit(batch, ids_of(tree.tokens));
+    append(talk, along(tree, path), true);
+  }
+
+  // Returns how many tokens a step may have that keeps the states between them.
+  uint64_t max_draft() const {
+    uint64_t limit = 6;
     for (const SmallGroup& group : kind_.groups)
       if (group.has_states()) limit = std::min<uint64_t>(limit, group.max_draft_tokens);
-    if (limit == 0 || talk.suspended || !talk.remembered.empty() || talk.text.size() > max_tokens)
-      return;
+    return limit;
+  }
+  bool drafts(const Talk& talk) const {
+    return max_draft() > 0 && !talk.suspended && talk.remembered.empty() &&
+           talk.text.size() <= max_tokens;
+  }
+
+  NewTokens draw_tree(const Talk& talk) {
     NewTokens tree{talk.session, &talk.text, {}};
-    const std::vector<int32_t> ids = draw_ids(random_.between(1, limit));
+    const std::vector<int32_t> ids = draw_ids(random_.between(1, max_draft()));
     for (size_t i = 0; i < ids.size(); i++) {
       tree.parents.push_back(static_cast<int>(kind_.has_rows() ? random_.below(i + 1) : i) - 1);
       const Text& parents = tree.parents[i] < 0 ? talk.text : tree.tokens;
@@ -297,28 +373,34 @@ class WorldSessions {
       const uint64_t before = tree.parents[i] < 0 && talk.text.empty() ? 0 : parents[parent].mark;
       tree.tokens.push_back({ids[i], mark_after(before, ids[i], way_of(talk))});
     }
-    Batch batch;
-    if (!begin({tree}, batch)) return;
-    write(batch, {tree});
+    return tree;
+  }
+  // Draws a token of a tree, or none, and returns the path to it.
+  std::vector<uint32_t> draw_path(const NewTokens& tree) {
     std::vector<uint32_t> path;
-    for (int i = static_cast<int>(random_.below(ids.size() + 1)) - 1; i >= 0;
+    for (int i = static_cast<int>(random_.below(tree.tokens.size() + 1)) - 1; i >= 0;
          i = tree.parents[static_cast<size_t>(i)])
       path.insert(path.begin(), static_cast<uint32_t>(i));
-    CHECK(pkv_batch_accept(batch, 0, path.size(), path.data()));
-    commit(batch, ids);
+    return path;
+  }
+  static Text along(const NewTokens& tree, const std::vector<uint32_t>& path) {
     Text kept;
     for (const uint32_t i : path) kept.push_back(tree.tokens[i]);
-    append(talk, kept, true);
+    return kept;
   }
 
   void close() {
-    talks_.erase(talks_.begin() + static_cast<ptrdiff_t>(random_.below(talks_.size())));
+    const size_t i = random_.below(talks_.size());
+    dead_sessions_.push_back(talks_[i].session);
+    talks_.erase(talks_.begin() + static_cast<ptrdiff_t>(i));
   }
 
   void fork_talk() {
     const Talk& talk = pick();
     pkv_session child;
-    if (talk.suspended || full() || !worked(pkv_session_fork(talk.session, &child), "fork")) return;
+    if (talk.suspended || full() ||
+        !worked(run([&] { return pkv_session_fork(talk.session, &child); }), "fork"))
+      return;
     talks_.push_back(copy(talk, Session(child)));
   }
 
@@ -328,17 +410,26 @@ class WorldSessions {
     uint64_t length = 0;
     CHECK(pkv_session_get_trim_point(talk.session, limit, &length));
     ASSERT_LE(length, limit);
+    if (limit >= talk.trimmable || !is_sparse(kind_)) expect_trimmable(talk, limit, length);
     for (uint64_t longer = length + 1; longer <= limit; longer++)
       REFUSED(PKV_OUT_OF_RANGE, pkv_session_trim(talk.session, longer));
     CHECK(pkv_session_trim(talk.session, length));
     trimmed_ += length;
     talk.text.resize(length);
+    talk.has_run = talk.has_run && length > 0;
     talk.remembered.clear();
     talk.suspended = false;
     forget_beyond(talk, length);
   }
 
+  void expect_trimmable(const Talk& talk, uint64_t limit, uint64_t length) const {
+    for (const std::set<size_t>& blocks : talk.dropped)
+      if (!blocks.empty()) return;
+    EXPECT_TRUE(kind_.has_states() || length == limit) << length << " instead of " << limit;
+  }
+
   static void forget_beyond(Talk& talk, uint64_t length) {
+    talk.trimmable = length;
     if (length <= talk.forgotten_from) talk.forgotten_from = UINT64_MAX;
     for (std::set<size_t>& blocks : talk.dropped)
       blocks.erase(blocks.lower_bound(length / 16), blocks.end());
@@ -362,6 +453,7 @@ class WorldSessions {
   void suspend() { suspend(pick()); }
   void suspend(Talk& talk) {
     CHECK(pkv_session_suspend(talk.session));
+    here_->suspensions += !talk.suspended;
     if (talk.text.size() > talk.remembered.size()) talk.remembered = talk.text;
     std::copy(talk.text.begin(), talk.text.end(), talk.remembered.begin());
     talk.text.clear();
@@ -374,21 +466,32 @@ class WorldSessions {
     for (size_t n = 0; n < talks_.size() && !talks_[i].suspended; n++) i = (i + 1) % talks_.size();
     Talk& talk = talks_[i];
     uint64_t length = 0, total = 0;
-    if (!worked(pkv_session_resume(talk.session, &length, &total), "resume")) return;
+    if (!worked(run([&] { return pkv_session_resume(talk.session, &length, &total); }), "resume"))
+      return;
     ASSERT_EQ(std::max(talk.text.size(), talk.remembered.size()), total);
     if (!talk.suspended) return;
     std::vector<int32_t> ids = ids_of(talk.remembered);
     ids.resize(length);
     talk.text = computed(ids, shared_way(talk.salt));
     talk.suspended = false;
+    talk.has_run = true;
+    talk.trimmable = length;
     matched_ += length;
     if (length == total) talk.remembered.clear();
   }
 
   void reserve() {
-    const Talk& talk = pick();
-    if (!talk.suspended)
-      worked(pkv_session_reserve(talk.session, random_.below(max_tokens)), "reserve");
+    Talk& talk = pick();
+    if (talk.suspended) return;
+    const uint64_t total = random_.below(max_tokens);
+    worked(run([&] { return pkv_session_reserve(talk.session, total); }), "reserve");
+    talk.trimmable = talk.text.size();
+  }
+
+  void set_priority() {
+    Talk& talk = pick();
+    talk.priority = static_cast<int32_t>(random_.below(4)) - 1;
+    CHECK(pkv_session_set_priority(talk.session, talk.priority));
   }
 
   void set_tokens() {
@@ -396,7 +499,13 @@ class WorldSessions {
     set_tokens(talk, random_.below(talk.text.size() + 1));
   }
   void set_tokens(Talk& talk, size_t first) {
-    const std::vector<int32_t> ids = ids_of(talk.text, first);
+    std::vector<int32_t> ids = ids_of(talk.text, first);
+    if (!ids.empty() && talk.text.back().told) {
+      ids.back()++;  // another one than before
+      REFUSED(PKV_INVALID_ARGUMENT,
+              pkv_session_set_tokens(talk.session, first, ids.size(), ids.data()));
+      ids.back()--;
+    }
     CHECK(pkv_session_set_tokens(talk.session, first, ids.size(), ids.data()));
     for (size_t i = first; i < talk.text.size(); i++) talk.text[i].told = true;
   }
@@ -407,7 +516,7 @@ class WorldSessions {
     if (anew) {
       CHECK(pkv_session_trim(talk.session, 0));
       talk.text.clear(), talk.remembered.clear();
-      talk.suspended = false;
+      talk.suspended = talk.has_run = false;
       forget_beyond(talk, 0);
     }
     if (talk.suspended) return;
@@ -430,7 +539,8 @@ class WorldSessions {
     step_without_ids(talks_[first], true);
     if (first >= talks_.size() || talks_[first].suspended) return;  // blocks were short
     pkv_session child;
-    if (!worked(pkv_session_fork(talks_[first].session, &child), "fork")) return;
+    if (!worked(run([&] { return pkv_session_fork(talks_[first].session, &child); }), "fork"))
+      return;
     talks_.push_back(copy(talks_[first], Session(child)));
     set_tokens(talks_[first], 0);
     trim(talks_.back());
@@ -443,22 +553,28 @@ class WorldSessions {
     const Talk& talk = pick();
     pkv_snapshot snapshot;
     if (talk.suspended || frozen_.size() >= 3 ||
-        !worked(pkv_snapshot_take(talk.session, &snapshot), "take"))
+        !worked(run([&] { return pkv_snapshot_take(talk.session, &snapshot); }), "take"))
       return;
-    frozen_.push_back({Snapshot(snapshot), copy(talk, Session())});
+    frozen_.push_back({Snapshot(snapshot), copy(talk, Session()), tables_of(talk)});
+    for (std::vector<uint32_t>& table : frozen_.back().tables)
+      table.resize(std::min(table.size(), (talk.text.size() + 15) / 16));
   }
 
   void open_snapshot() {
     if (frozen_.empty() || full()) return;
     const Frozen& frozen = frozen_[random_.below(frozen_.size())];
     pkv_session session;
-    if (!worked(pkv_snapshot_fork(frozen.snapshot, &session), "open a snapshot")) return;
+    if (!worked(run([&] { return pkv_snapshot_fork(frozen.snapshot, &session); }),
+                "open a snapshot"))
+      return;
     talks_.push_back(copy(frozen.talk, Session(session)));
   }
 
   void close_snapshot() {
-    if (!frozen_.empty())
-      frozen_.erase(frozen_.begin() + static_cast<ptrdiff_t>(random_.below(frozen_.size())));
+    if (frozen_.empty()) return;
+    const size_t i = random_.below(frozen_.size());
+    dead_snapshots_.push_back(frozen_[i].snapshot);
+    frozen_.erase(frozen_.begin() + static_cast<ptrdiff_t>(i));
   }
 
   void set_clock() { here_->clock.set(now_ms_); }
@@ -496,7 +612,7 @@ class WorldSessions {
     for (const uint32_t layer : kind_.layers_of(g)) {
       held.push_back(kind_.groups[g].has_states()
                          ? check_states(talk.session, talk.text, layer, kind_.groups[g].state_bytes)
-                         : check_rows(talk.session, talk.text, layer));
+                         : check_rows(talk.session, talk.text, kind_.groups[g], layer));
       EXPECT_EQ(held[0], held.back()) << "layer " << layer;
     }
     return held[0];
@@ -535,10 +651,15 @@ class WorldSessions {
   Random random_;
   std::vector<Talk> talks_;
   std::vector<Frozen> frozen_;
+  std::vector<std::unique_ptr<Step>> steps_;  // that are held open; their talks are not in talks_
   std::vector<std::vector<int32_t>> past_;
-  uint64_t ways_ = 0, now_ms_ = 1'000'000;
-  uint64_t matched_ = 0, trimmed_ = 0;  // tokens that were found, and that trims left
-  uint64_t refused_ = 0;                // calls that lacked blocks
+  std::vector<pkv_session> dead_sessions_;
+  std::vector<pkv_snapshot> dead_snapshots_;
+  uint64_t ways_ = 0, now_ms_ = 1'000'000, opened_ = 0;
+  uint64_t refuse_at_ = 0;                // which allocation of the next call
+  bool struck_ = false;                   // one of the last call was refused
+  uint64_t matched_ = 0, trimmed_ = 0;    // tokens that were found, and that trims left
+  uint64_t refused_ = 0, no_memory_ = 0;  // calls that lacked blocks, or memory
 };
 
 }  // namespace world
