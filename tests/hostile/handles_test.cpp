@@ -77,24 +77,6 @@ TEST(Handles, ClosingRandomBitsClosesNothing) {
   });
 }
 
-TEST(Handles, DoubleCloseIsStale) {
-  IN_CHILD({
-    World world;
-    OK(pkv_batch_abort(world.batch));
-    WANT(PKV_STALE_HANDLE, pkv_batch_abort(world.batch));
-    OK(pkv_session_close(world.session));
-    WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
-    OK(pkv_snapshot_close(world.snapshot));
-    WANT(PKV_STALE_HANDLE, pkv_snapshot_close(world.snapshot));
-    OK(pkv_cache_destroy(world.cache));
-    WANT(PKV_STALE_HANDLE, pkv_cache_destroy(world.cache));
-    WANT(PKV_STALE_HANDLE, pkv_session_close(world.stepping));  // It was closed with its cache.
-    OK(pkv_pool_destroy(world.pool));
-    WANT(PKV_STALE_HANDLE, pkv_pool_destroy(world.pool));
-    world.close();
-  });
-}
-
 // A closed handle stays stale when its slot is used again, by any kind of object.
 TEST(Handles, AReusedPlaceIsAnotherHandle) {
   IN_CHILD({

@@ -95,14 +95,6 @@ Arg index(uint64_t valid, uint64_t limit) {
   return arg;
 }
 
-Arg enumeration(int64_t valid, std::vector<int64_t> unknown) {
-  Arg arg = number(static_cast<uint64_t>(valid));
-  for (const int64_t value : unknown)
-    arg.misuses.push_back(replaced(format("enum %lld", static_cast<long long>(value)),
-                                   static_cast<uint64_t>(value), invalid));
-  return arg;
-}
-
 Arg pointer(std::function<uint64_t(World&)> value) {
   return {std::move(value), {null_is(invalid)}};
 }
@@ -127,7 +119,6 @@ Arg rows(size_t count, size_t heads, size_t sequences) {
   };
   add(WITH(it.data = nullptr), invalid);
   add(WITH(set_enum(it.dtype, 0)), invalid);
-  add(WITH(set_enum(it.dtype, 0x7F7F7F7F)), invalid);
   add(WITH(it.dtype = PKV_INT8), invalid);
   add(WITH(it.dtype = PKV_FP8_E4M3), invalid);
   add(WITH(it.row_stride = -1), range);

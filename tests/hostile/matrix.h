@@ -153,7 +153,6 @@ Arg handle(Handle kind, bool closes = false);
 Arg number(uint64_t value);
 // Makes an index below a limit.
 Arg index(uint64_t valid, uint64_t limit);
-Arg enumeration(int64_t valid, std::vector<int64_t> unknown);
 Arg pointer(std::function<uint64_t(World&)> value);
 // Makes an argument that may be NULL.
 Arg optional(Arg arg);

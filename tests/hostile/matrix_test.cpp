@@ -31,18 +31,9 @@ void check_answer(const Function& function, pkv_status got, const Wanted& wanted
                 function.name.c_str(), after.c_str());
 }
 
-// After a call with an unknown value of an enum, the sentence has the names of the known ones.
-void check_names(const Function& function, const std::string& change) {
-  const std::string sentence = function.library->last_error();
-  HOSTILE_CHECK(change.find("enum") == std::string::npos ||
-                    sentence.find(" is none of ") != std::string::npos,
-                "the sentence has no names: \"%s\"", sentence.c_str());
-}
-
 // Makes one call in a World that `prepare` has prepared, checks it, and closes everything.
-void run_cell(const Function& function, const std::string& change,
-              const std::function<void(World&, Values&)>& prepare, const Wanted& wanted,
-              const std::function<void(const Values&)>& after = {}) {
+void run_cell(const Function& function, const std::function<void(World&, Values&)>& prepare,
+              const Wanted& wanted, const std::function<void(const Values&)>& after = {}) {
   warm_up();
   const int64_t news = live_news();
   {
@@ -53,7 +44,6 @@ void run_cell(const Function& function, const std::string& change,
     const std::string before = provoke_sentence(function);
     const pkv_status got = function.call(values);
     check_answer(function, got, wanted, before);
-    if (got == PKV_INVALID_ARGUMENT) check_names(function, change);
     if (got != PKV_OK) {
       world.check_memory();
       world.check_state();
@@ -90,19 +80,19 @@ class Matrix : public testing::TestWithParam<const Function*> {
 
 TEST_P(Matrix, Misuse) {
   const Function& function = tested();
-  cell("valid", [&function] { run_cell(function, "", [](World&, Values&) {}, {PKV_OK}); });
+  cell("valid", [&function] { run_cell(function, [](World&, Values&) {}, {PKV_OK}); });
   for (size_t i = 0; i < function.args.size(); i++)
     for (const Misuse& misuse : function.args[i].misuses)
       cell("argument " + std::to_string(i) + " " + misuse.name, [&function, &misuse, i] {
         run_cell(
-            function, misuse.name,
-            [&](World& world, Values& values) { misuse.apply(world, values[i]); }, misuse.wanted,
+            function, [&](World& world, Values& values) { misuse.apply(world, values[i]); },
+            misuse.wanted,
             [&](const Values& values) {
               if (misuse.after) misuse.after(values[i]);
             });
       });
   for (const Case& one : function.cases)
-    cell(one.name, [&function, &one] { run_cell(function, one.name, one.apply, one.wanted); });
+    cell(one.name, [&function, &one] { run_cell(function, one.apply, one.wanted); });
 }
 
 // Calls from inside every hook are refused, and the call that runs the hook still works.

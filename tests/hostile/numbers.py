@@ -22,28 +22,41 @@ INTEGERS = {  # bytes, and whether it is signed
 }
 
 
+def unknown_values(enum):
+    values = [constant["value"] for constant in enum["constants"]]
+    return [min(-1, min(values) - 1), max(values) + 1, 2**31 - 1]
+
+
 class Interface:
     def __init__(self, api):
         self.functions = api["functions"]
         self.structs = {struct["name"]: struct for struct in api["structs"]}
         self.integers = dict(INTEGERS)
         self.integers |= {enum["name"]: (4, True) for enum in api["enums"]}
+        self.unknown = {enum["name"]: unknown_values(enum) for enum in api["enums"]}
         self.integers |= {
             alias["name"]: self.integers[alias["type"]["name"]]
             for alias in api["aliases"]
             if alias["type"].get("name") in self.integers
         }
 
+    def number(self, type_, path):
+        """(size, signed, values that must be refused): those that an enum does not have, and what
+        a reserved field must not be."""
+        return *self.integers[type_], self.unknown.get(
+            type_, [1] if path.endswith("reserved") else []
+        )
+
     def in_struct(self, name, path, through):
-        """(path, pointers to follow, offset, size, signed) of each number in a struct and behind
-        its pointers.
+        """(path, pointers to follow, offset) of each number in a struct and behind its pointers,
+        and what number() says of it.
         """
         for field in self.structs[name]["fields"]:
             yield from self.at(field["type"], f"{path}.{field['name']}", through, field["offset"])
 
     def at(self, type_, path, through, offset):
         if type_.get("name") in self.integers:
-            yield path, through, offset, *self.integers[type_["name"]]
+            yield path, through, offset, *self.number(type_["name"], path)
         elif type_.get("name") in self.structs:
             raise SystemExit(f"numbers.py: {path} is a struct inside a struct: teach me that")
         elif "pointer" in type_:
@@ -53,13 +66,13 @@ class Interface:
         if type_.get("name") in self.structs:
             yield from self.in_struct(type_["name"], path, through)
         elif type_.get("name") in self.integers:
-            yield path, through, 0, *self.integers[type_["name"]]
+            yield path, through, 0, *self.number(type_["name"], path)
 
     def numbers(self, function):
         for i, parameter in enumerate(function["parameters"]):
             type_ = parameter["type"]
             if type_.get("name") in self.integers:
-                yield parameter["name"], i, True, [], 0, *self.integers[type_["name"]]
+                yield parameter["name"], i, True, [], 0, *self.number(type_["name"], "")
             elif "pointer" in type_:
                 for path, through, *rest in self.behind(type_["pointer"], parameter["name"], []):
                     yield path, i, False, through, *rest
@@ -91,11 +104,14 @@ def main(description, output):
     for function in interface.functions:
         names = sorted(f"PKV_{name}" for name in told[function["name"]] if f"PKV_{name}" in known)
         lines.append(f'{{"{function["name"]}", {{{", ".join(names)}}}, {{')
-        for path, i, by_value, through, offset, size, signed in interface.numbers(function):
-            follow = ", ".join(map(str, through))
+        for path, i, by_value, through, offset, size, signed, refused in interface.numbers(
+            function
+        ):
+            follow, wrong = (", ".join(map(str, values)) for values in (through, refused))
             flags = [str(flag).lower() for flag in (by_value, signed)]
             lines.append(
-                f'    {{"{path}", {i}, {flags[0]}, {{{follow}}}, {offset}, {size}, {flags[1]}}},'
+                f'    {{"{path}", {i}, {flags[0]}, {{{follow}}}, {offset}, {size}, {flags[1]},'
+                f" {{{wrong}}}}},"
             )
         lines.append("}},")
     pathlib.Path(output).write_text("\n".join(lines) + "\n")

@@ -1,6 +1,6 @@
 // Tries every number that the interface takes, by its description (numbers.py), at 0, 1, its valid
 // value and one beside it, 2^31, 2^32, 2^58, 2^61, 2^63 and 2^64 - 1. No call may crash, or return
-// PKV_OK with a part unread.
+// PKV_OK with a part unread. A value that an enum or a reserved field does not have is refused.
 //
 // Each call is made in two kinds of memory. In the first, the memory of its arguments ends at an
 // inaccessible page, so a read or write beyond the given size is a signal. There a number is valid,
@@ -33,6 +33,8 @@ struct Number {
   std::vector<size_t> through;
   size_t offset, size;
   bool is_signed;
+  // Values that an enum does not have, or that a reserved field must not have.
+  std::vector<int64_t> wrong;
 };
 
 struct Described {
@@ -130,6 +132,12 @@ const Exception bounded[] = {
     {"", "out.batch_stride", "as above", uint64_t{1} << 24},
     {"", "k.batch_stride", "as above", uint64_t{1} << 24},
     {"", "v.batch_stride", "as above", uint64_t{1} << 24},
+};
+
+// Fields that a call does not read.
+const Exception unread[] = {
+    {"pkv_cache_get_kv_view", "out.rotation_matrices[0].reserved", "the call replaces the pointer"},
+    {"pkv_store_close", "store.reserved", "only `close` is called"},
 };
 
 const Exception* find_in(std::span<const Exception> list, const Described& function,
@@ -332,6 +340,8 @@ std::set<uint64_t> values_for(const Number& number, uint64_t valid, bool exact,
           uint64_t{1} << 31, uint64_t{UINT32_MAX}, uint64_t{1} << 32})
       if (value <= max && value <= limit) all.insert(value);
   }
+  if (exact)
+    for (const int64_t wrong : number.wrong) all.insert(static_cast<uint64_t>(wrong) & max);
   if (number.size == 8)
     all.insert({beyond_memory, uint64_t{1} << 61, uint64_t{1} << 63, UINT64_MAX});
   return all;
@@ -387,6 +397,7 @@ class Calls {
     std::memcpy(at, &value, number.size);
     world_->remember();
     const pkv_status got = row_.call(values_);
+    if (row_.tells_status && is_wrong(number, value)) check_refused(number, got);
     if (row_.tells_status) check(number, value, got);
     if (got != PKV_OK) {
       std::memcpy(at, &before, number.size);
@@ -407,6 +418,22 @@ class Calls {
     world_ = std::make_unique<World>(storage_);
     values_ = valid_values(row_, *world_);
     variant_(*world_, values_);
+  }
+
+  // Caches of other kinds may refuse the call before they look at the value.
+  bool is_wrong(const Number& number, uint64_t value) const {
+    if (storage_ != PKV_STORAGE_PAGED || World::layers_keep != Layers::plain ||
+        find_in(unread, described_, number) != nullptr)
+      return false;
+    return std::find(number.wrong.begin(), number.wrong.end(),
+                     static_cast<int32_t>(static_cast<uint32_t>(value))) != number.wrong.end();
+  }
+  // An unknown value of an enum is refused by a sentence with the names of those that are known.
+  void check_refused(const Number& number, pkv_status got) const {
+    expect(PKV_INVALID_ARGUMENT, got, "a value that this version does not know");
+    const std::string sentence = pkv_last_error();
+    HOSTILE_CHECK(number.wrong.size() == 1 || sentence.find(" is none of ") != sentence.npos,
+                  "the sentence has no names: \"%s\"", sentence.c_str());
   }
 
   void check(const Number& number, uint64_t value, pkv_status got) {

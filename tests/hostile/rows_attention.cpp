@@ -128,10 +128,6 @@ void add_masks(ParamsCases& cases) {
   for (const auto make : {see_bits, see_tree, see_bytes}) {
     cases.in(make, "mask", [](World&, auto&) {}, fine);
     cases.in(make, WITH(it.data = nullptr), invalid);
-    for (const int32_t kind : {0, 4, -1, INT32_MAX, INT32_MIN})
-      cases.in(
-          make, format("mask: kind %d", kind), [kind](World&, auto& m) { set_enum(m.kind, kind); },
-          invalid);
     cases.add_sizes(make, "mask");
   }
   // The fields of another kind.
@@ -249,7 +245,6 @@ void add_chosen(ParamsCases& cases) {
 
 void add_outputs(ParamsCases& cases) {
   cases.with_outputs(OUTPUTS(it.lse = nullptr), fine);
-  cases.with_outputs(OUTPUTS(it.reserved = 1), invalid);
   cases.with_outputs(OUTPUTS(want_blocks(world, it)), fine);
   for (const uint32_t wrong : {0u, 39u, 41u, UINT32_MAX})
     cases.with_outputs(
@@ -357,9 +352,6 @@ Function attention_row() {
                            Wanted wanted) { row.add(name, within(1, std::move(change)), wanted); };
   const auto in_list = [&](std::string name, std::function<void(World&, pkv_kv_sequences&)> change,
                            Wanted wanted) { row.add(name, within(2, std::move(change)), wanted); };
-  in_view(WITH(set_enum(it.dtype, 9)), invalid);
-  in_view(WITH(set_enum(it.layout, 9)), invalid);
-  in_view(WITH(set_enum(it.value_dtype, 9)), invalid);
   in_view(WITH(it.block_size = 0), invalid);
   in_view(WITH(it.block_size = 24), invalid);
   in_view(WITH(it.kv_heads = 0), invalid);

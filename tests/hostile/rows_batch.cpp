@@ -200,10 +200,9 @@ std::vector<Function> batch_rows() {
                  {batch, group, number(64), out<int64_t>(64), out<size_t>()}};
   slots.cases = {{"capacity SIZE_MAX", set(2, SIZE_MAX), overflow},
                  {"just enough", set(2, 3), fine}};
-  Function indices{
-      ROW(pkv_batch_get_kv_indices),
-      {batch, group, enumeration(PKV_INDEX_SLOTS, {0, 3, -1, INT32_MAX}), out<uint32_t>(2),
-       number(64), out<uint32_t>(64), out<size_t>(), optional(out<uint32_t>())}};
+  Function indices{ROW(pkv_batch_get_kv_indices),
+                   {batch, group, number(PKV_INDEX_SLOTS), out<uint32_t>(2), number(64),
+                    out<uint32_t>(64), out<size_t>(), optional(out<uint32_t>())}};
   indices.cases = {{"capacity SIZE_MAX", set(4, SIZE_MAX), overflow},
                    {"just enough", set(4, 8), fine}};
   Function copies{ROW(pkv_batch_get_block_copies),

@@ -31,9 +31,6 @@ void add_view_cases(Function& row, size_t at, bool writes) {
   const Wanted of_writes = writes ? invalid : fine;
   const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
                        Wanted wanted) { row.add(name, within(at, std::move(change)), wanted); };
-  add(WITH(set_enum(it.dtype, 9)), invalid);
-  add(WITH(set_enum(it.layout, 9)), invalid);
-  add(WITH(set_enum(it.rotation, 2)), invalid);
   add(WITH(it.rotation = PKV_ROTATION_HADAMARD), fine);
   add(WITH(it.rotation_matrices = &unit_matrices(world)), fine);
   add(WITH(it.rotation_matrices = &unit_matrices(world); it.rotation = PKV_ROTATION_HADAMARD),
@@ -118,8 +115,6 @@ Function plan_row() {
   Function row{ROW(pkv_kv_view_plan), {config_in<pkv_kv_view>(own_memory), out<uint64_t>()}};
   const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
                        Wanted wanted) { row.add(name, within(0, std::move(change)), wanted); };
-  add(WITH(set_enum(it.dtype, 0)), invalid);
-  add(WITH(set_enum(it.value_dtype, 9)), invalid);
   add(WITH(it.layout = PKV_LAYOUT_PACKED, it.block_size = 24), invalid);
   add(WITH(it.blocks = 0), invalid);
   add(WITH(it.blocks = uint64_t{1} << 60), overflow);

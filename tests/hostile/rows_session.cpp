@@ -36,10 +36,7 @@ std::vector<Function> session_rows() {
       ROW(pkv_session_open),
       {handle(Handle::cache), optional(config_in<pkv_session_config>(config)), out<pkv_session>()}};
   const auto with = in_struct<pkv_session_config>(1);
-  open.cases = {with(WITH(it.priority = INT32_MIN), fine),
-                with(WITH(set_enum(it.prefix_use, 3)), invalid),
-                with(WITH(it.reserved = 1), invalid),
-                with(WITH(it.salt_size = 1), invalid),
+  open.cases = {with(WITH(it.priority = INT32_MIN), fine), with(WITH(it.salt_size = 1), invalid),
                 with(WITH(it.salt = &it, it.salt_size = 257), invalid),
                 with(WITH(it.salt = &it, it.salt_size = UINT64_MAX), invalid),
                 with(WITH(it.salt = "one", it.salt_size = 3), fine)};

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -166,6 +167,25 @@ TEST(Statuses, AreDocumentedIfAndOnlyIfTestsExpectThem) {
       EXPECT_TRUE(tested.contains(status))
           << function.name << " is documented to return " << status << ", which no test expects";
   }
+}
+
+TEST(Statuses, HaveTheirNames) {
+  const std::string source = text_of(std::filesystem::path(HEADERS) / "common.h");
+  const size_t begin = source.find("PKV_OK = 0"), end = source.find("} pkv_status;");
+  ASSERT_TRUE(begin < end && end != std::string::npos) << "the header was not read";
+  const std::string statuses = source.substr(begin, end - begin);
+  const std::regex enumerator("(PKV_\\w+) = (\\d+)");
+  size_t count = 0;
+  for (std::sregex_iterator at(statuses.begin(), statuses.end(), enumerator), last; at != last;
+       ++at, count++)
+    EXPECT_EQ((*at)[1], pkv_status_name(static_cast<pkv_status>(std::stoi((*at)[2]))));
+  EXPECT_GE(count, 25u);
+}
+
+TEST(Statuses, NamesOfUnknownValues) {
+  EXPECT_STREQ(pkv_status_name(static_cast<pkv_status>(118)), "PKV_UNKNOWN_STATUS");
+  EXPECT_STREQ(pkv_isa_name(pkv::test::unknown_isa), "unknown");
+  EXPECT_NE(pkv_last_error(), nullptr);
 }
 
 // What the matrix does not provoke: there a call that fails writes no count, and its caches have

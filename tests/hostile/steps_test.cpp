@@ -1,5 +1,4 @@
-// One session with two owners, getters while a step is in flight, buffers that are too small, and
-// rows at odd addresses.
+// Getters while a step is in flight, buffers that are too small, and rows at odd addresses.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -12,35 +11,6 @@ namespace hostile::steps_test {
 namespace {
 
 #define IN_CHILD(...) EXPECT_EQ(in_child([&] __VA_ARGS__), "")
-
-TEST(Steps, ASessionInABatchIsBusyForChanges) {
-  IN_CHILD({
-    World world;
-    pkv_session another = nullptr;
-    pkv_snapshot taken = nullptr;
-    pkv_batch second = nullptr;
-    const int32_t token = 1;
-    const uint32_t one = 1;
-    world.remember();
-    WANT(PKV_BUSY, pkv_session_close(world.stepping));
-    WANT(PKV_BUSY, pkv_session_trim(world.stepping, 0));
-    WANT(PKV_BUSY, pkv_session_fork(world.stepping, &another));
-    WANT(PKV_BUSY, pkv_session_reserve(world.stepping, 100));
-    WANT(PKV_BUSY, pkv_session_set_tokens(world.stepping, 0, 1, &token));
-    WANT(PKV_BUSY, pkv_snapshot_take(world.stepping, &taken));
-    WANT(PKV_BUSY, pkv_batch_begin(world.cache, 1, &world.stepping, &one, &second));
-    HOSTILE_CHECK(another == nullptr && taken == nullptr && second == nullptr,
-                  "an output was written");
-    world.check_state();
-    OK(pkv_batch_abort(world.batch));
-    HOSTILE_CHECK(length_of(world.stepping) == 5, "abort left %llu tokens",
-                  static_cast<unsigned long long>(length_of(world.stepping)));
-    step(world.cache, {world.stepping}, {1}, 5);
-    OK(pkv_session_close(world.stepping));
-    world.validate();
-    world.close();
-  });
-}
 
 TEST(Steps, GettersSeeTheStepInFlight) {
   IN_CHILD({
