@@ -24,11 +24,7 @@ class ElsewhereStore : public testing::Test {
     return {.blocks = blocks, .store = &config_};
   }
 
-  static pkv_store_stats stats(const Elsewhere& at) {
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(at.cache, &stats));
-    return stats;
-  }
+  static pkv_store_stats stats(const Elsewhere& at) { return store_stats_of(at.cache); }
   static uint64_t flush(const Elsewhere& at, uint32_t time = long_time) {
     uint64_t queued = 99;
     CHECK(pkv_store_flush(at.cache, time, &queued));

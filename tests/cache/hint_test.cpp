@@ -359,9 +359,8 @@ TEST_F(HintTest, DurationsEndByThemselves) {
   Batch batch = begin(cache, {session}, {32});
   commit(batch, whole);
   hint(cache, PKV_HINT_PIN, whole, "", {.duration_ms = 1});
-  auto stats = made<pkv_prefix_stats>();
-  do CHECK(pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &stats));
-  while (stats.pinned_blocks > 0);
+  while (prefix_stats_of(cache).pinned_blocks > 0) {
+  }
 }
 
 // ---- With a store -------------------------------------------------------------------------------
@@ -375,16 +374,8 @@ class StoreHintTest : public HintTest {
     HintTest::make(blocks);
   }
   ~StoreHintTest() override { cache_ = {}; }
-  pkv_store_stats stats() {
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(cache_, &stats));
-    return stats;
-  }
-  void flush() {
-    uint64_t queued = 99;
-    CHECK(pkv_store_flush(cache_, 20000, &queued));
-    EXPECT_EQ(0u, queued);
-  }
+  pkv_store_stats stats() { return store_stats_of(cache_); }
+  void flush() { EXPECT_EQ(0u, flush_store(cache_)); }
 
   MemoryStore memory_;
   pkv_store table_;

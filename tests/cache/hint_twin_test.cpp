@@ -92,8 +92,7 @@ TEST(HintTwin, HintsOfOneSaltDoNotCostAnotherItsHits) {
     for (int request = 0; request < 300; request++) {
       while (twins.random.chance(60)) twins.be_loud();
       ASSERT_GE(twins.be_quiet(), 0) << "seed " << seed << ", request " << request;
-      auto stats = made<pkv_prefix_stats>();
-      CHECK(pkv_prefix_get_stats(twins.both, "loud", 4, &stats));
+      const pkv_prefix_stats stats = prefix_stats_of(twins.both, "loud", 4);
       ASSERT_LE(stats.cached_blocks, quota);
       ASSERT_LE(stats.pinned_blocks, quota / 2);
       pinned += stats.pinned_blocks;

@@ -87,11 +87,11 @@ class Twin : WorldSessions {
            PKV_HINT_OUTCOME_ACCEPTED;
   }
   size_t pins() const { return pins_.size(); }
-  uint64_t yielded() const { return figures().yielded_pins; }
+  uint64_t yielded() const { return prefix_stats_of(cache()).yielded_pins; }
 
   // Everything that a call which fails must leave as it was.
   std::vector<uint64_t> state() const {
-    const pkv_prefix_stats prefix = figures();
+    const pkv_prefix_stats prefix = prefix_stats_of(cache());
     std::vector<uint64_t> state = {pool_stats_of(cache()).held_blocks,
                                    stats_of(cache()).evictable_blocks,
                                    prefix.cached_blocks,
@@ -101,8 +101,7 @@ class Twin : WorldSessions {
                                    prefix.evicted_blocks,
                                    prefix.cleared_blocks};
     if (kind_.stored) {
-      auto store = made<pkv_store_stats>();
-      CHECK(pkv_store_get_stats(cache(), &store));
+      const pkv_store_stats store = store_stats_of(cache());
       state.push_back(store.queued_blocks);
       state.push_back(store.unwritten_blocks);
     }
@@ -179,12 +178,6 @@ class Twin : WorldSessions {
     }
     counts_[0] += static_cast<uint32_t>(16 * kind_.blocks);
     if (reserves_) counts_[0] += static_cast<uint32_t>(length_of(sessions_[0]));
-  }
-
-  pkv_prefix_stats figures() const {
-    auto stats = made<pkv_prefix_stats>();
-    CHECK(pkv_prefix_get_stats(cache(), nullptr, PKV_ALL_SALTS, &stats));
-    return stats;
   }
 
   std::vector<std::pair<std::string, std::vector<int32_t>>> pins_;  // salts and texts

@@ -32,12 +32,6 @@ void serve(pkv_cache cache, const Text& text) {
   commit(batch, text);
 }
 
-pkv_prefix_stats figures(pkv_cache cache) {
-  auto stats = made<pkv_prefix_stats>();
-  CHECK(pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &stats));
-  return stats;
-}
-
 // Texts of one block each.
 Text text_of(uint32_t i) { return Text(16, static_cast<int32_t>(i)); }
 
@@ -54,10 +48,10 @@ TEST(Limits, PinsThatYieldToAStep) {
     size_t victims = 99;
     CHECK(pkv_batch_choose_victims(cache, 1, &step, &tokens, 0, nullptr, &victims));
     EXPECT_EQ(0u, victims);
-    EXPECT_EQ(many, figures(cache).pinned_blocks) << "a step ends them";
+    EXPECT_EQ(many, prefix_stats_of(cache).pinned_blocks) << "a step ends them";
     const Batch batch = begin(cache, {session}, {tokens});
-    EXPECT_EQ(many - 10, figures(cache).yielded_pins) << "no more than the step needs";
-    EXPECT_EQ(10u, figures(cache).pinned_blocks);
+    EXPECT_EQ(many - 10, prefix_stats_of(cache).yielded_pins) << "no more than the step needs";
+    EXPECT_EQ(10u, prefix_stats_of(cache).pinned_blocks);
   });
 }
 
@@ -83,7 +77,7 @@ TEST(Limits, SaltsAndEvents) {
     const std::vector<uint32_t> counts(many, 16);
     Batch batch = begin(cache, step, counts);
     commit(batch, Text(size_t{16} * many, 7));
-    EXPECT_EQ(many, figures(cache).cached_blocks);
+    EXPECT_EQ(many, prefix_stats_of(cache).cached_blocks);
     std::vector<pkv_prefix_event> events(2 * many);
     uint64_t next = 0, lost = 0;
     size_t read = 0;
@@ -91,7 +85,7 @@ TEST(Limits, SaltsAndEvents) {
     EXPECT_EQ(many, read);
     sessions.clear();
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
-    EXPECT_EQ(0u, figures(cache).cached_blocks);
+    EXPECT_EQ(0u, prefix_stats_of(cache).cached_blocks);
     CHECK(pkv_cache_validate(cache));
   });
 }
@@ -165,16 +159,13 @@ TEST(Limits, ContentsThatWaitForAStore) {
       CHECK(pkv_batch_write(batch, 0, &zeros, &zeros));
       commit(batch, text_of(i));
     }
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(cache, &stats));
-    EXPECT_EQ(many, stats.queued_blocks);
+    EXPECT_EQ(many, store_stats_of(cache).queued_blocks);
     {
       const Session session = open(cache);
       const Batch batch = begin(cache, {session}, {(many - 10) * 16});
     }
     memory.go_on();
-    CHECK(pkv_store_get_stats(cache, &stats));
-    EXPECT_GE(stats.unwritten_blocks, many - 20);
+    EXPECT_GE(store_stats_of(cache).unwritten_blocks, many - 20);
     CHECK(pkv_cache_validate(cache));
   });
 }

@@ -90,9 +90,8 @@ class StoreLogger : public PrefixLogger {
     cache_.close();  // before the store is destroyed
   }
   void serve_and_flush(int32_t name) {
-    uint64_t queued;
     serve(text(name, 64));
-    CHECK(pkv_store_flush(cache_, 60000, &queued));
+    flush_store(cache_);
   }
 };
 

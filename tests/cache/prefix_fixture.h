@@ -139,15 +139,9 @@ class Prefix : public testing::Test {
 
   void clear() { CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS)); }
   pkv_prefix_stats figures(const std::string& salt) {
-    auto stats = made<pkv_prefix_stats>();
-    CHECK(pkv_prefix_get_stats(cache_, salt.data(), salt.size(), &stats));
-    return stats;
+    return prefix_stats_of(cache_, salt.data(), salt.size());
   }
-  pkv_prefix_stats figures() {
-    auto stats = made<pkv_prefix_stats>();
-    CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
-    return stats;
-  }
+  pkv_prefix_stats figures() { return prefix_stats_of(cache_); }
 
  private:
   Rows rows(const Text& whole, uint32_t layer, uint64_t from) const {

@@ -342,8 +342,7 @@ TEST(States, SessionsComeBackFromAStore) {
       step(cache, {{session, part(whole, 0, 96)}});
       step(cache, {{session, part(whole, 96, 4)}});
     }
-    uint64_t queued = 0;
-    CHECK(pkv_store_flush(cache, 60000, &queued));
+    flush_store(cache);
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
     EXPECT_EQ(0u, used(cache));
     uint64_t cached = 0;

@@ -34,16 +34,8 @@ class TierTest : public Prefix {
     Prefix::make(blocks, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
     created_ += config_.store == &table_;
   }
-  pkv_store_stats stats() {
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(cache_, &stats));
-    return stats;
-  }
-  void flush() {
-    uint64_t queued = 99;
-    CHECK(pkv_store_flush(cache_, long_time, &queued));
-    EXPECT_EQ(0u, queued);
-  }
+  pkv_store_stats stats() { return store_stats_of(cache_); }
+  void flush() { EXPECT_EQ(0u, flush_store(cache_)); }
   void press(uint64_t blocks) {
     Session session = open(cache_);
     CHECK(pkv_session_reserve(session, blocks * block_size_));

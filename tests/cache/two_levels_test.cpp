@@ -139,11 +139,7 @@ class Levels {
     CHECK(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
     return matched / 16;
   }
-  pkv_store_stats stats() {
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(cache_, &stats));
-    return stats;
-  }
+  pkv_store_stats stats() { return store_stats_of(cache_); }
 
  private:
   static std::vector<int32_t> tokens_of(const Request& request) {
@@ -151,11 +147,7 @@ class Levels {
     for (const uint32_t id : request) trace::append_tokens(id, 16, tokens);
     return tokens;
   }
-  void flush() {
-    uint64_t queued = 99;
-    CHECK(pkv_store_flush(cache_, 60'000, &queued));
-    EXPECT_EQ(0u, queued);
-  }
+  void flush() { EXPECT_EQ(0u, flush_store(cache_)); }
 
   const pkv_store table_;
   const uint64_t blocks_;

@@ -237,11 +237,7 @@ class Forks {
     return status;
   }
 
-  uint64_t cached_blocks() const {
-    auto stats = made<pkv_prefix_stats>();
-    if (has_index_) CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
-    return stats.cached_blocks;
-  }
+  uint64_t cached_blocks() const { return has_index_ ? prefix_stats_of(cache_).cached_blocks : 0; }
 
   // Lets the newest session have more tokens, if there are blocks for them.
   void grow(uint64_t tokens) {

@@ -159,12 +159,6 @@ TEST(Watermark, WhatCanNeverBegin) {
 
 // ---- Admission: a match and a reserve in one ----
 
-pkv_prefix_stats figures(pkv_cache cache) {
-  auto stats = made<pkv_prefix_stats>();
-  CHECK(pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &stats));
-  return stats;
-}
-
 TEST(Admission, MatchesAndReservesOrDoesNeither) {
   Cache cache = make_cache(20);
   computed(cache, 64);
@@ -179,8 +173,8 @@ TEST(Admission, MatchesAndReservesOrDoesNeither) {
     EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
     EXPECT_EQ(0u, info_of(session).blocks);
     EXPECT_EQ(10u, available(cache)) << "a request that waits holds nothing";
-    EXPECT_EQ(0u, figures(cache).matches);
-    EXPECT_EQ(0u, figures(cache).asked_tokens);
+    EXPECT_EQ(0u, prefix_stats_of(cache).matches);
+    EXPECT_EQ(0u, prefix_stats_of(cache).asked_tokens);
   }
   REFUSED(PKV_TOO_LARGE, pkv_session_admit(session, 64, text(64).data(), 16 * size + 1, &matched));
   EXPECT_EQ(99u, matched);
@@ -188,7 +182,7 @@ TEST(Admission, MatchesAndReservesOrDoesNeither) {
   EXPECT_EQ(64u, matched);
   EXPECT_EQ(64u, length_of(session));
   EXPECT_EQ(6u, info_of(session).blocks);
-  EXPECT_EQ(1u, figures(cache).matches);
+  EXPECT_EQ(1u, prefix_stats_of(cache).matches);
   EXPECT_EQ(watermark, available(cache));
   grow(cache, running, watermark * size);
   grow(cache, session, 2 * size);  // out of its reservation

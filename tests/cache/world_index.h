@@ -113,8 +113,7 @@ class WorldIndex : protected WorldSteps {
   // Counts what the store was asked for before the cache goes.
   void count_store() {
     if (!kind_.stored) return;
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(cache(), &stats));
+    const pkv_store_stats stats = store_stats_of(cache());
     fetched_ += stats.read_items;
     corrupt_ += stats.corrupt_items;
   }
@@ -178,21 +177,15 @@ class WorldIndex : protected WorldSteps {
     read_events();
     for (const Ids& text : past_)
       for (const char* salt : salts) check_promise(text, salt);
-    const pkv_prefix_stats all = figures(nullptr, PKV_ALL_SALTS);
+    const pkv_prefix_stats all = prefix_stats_of(cache());
     ASSERT_TRUE(is_sparse(kind_) ? stored_.size() <= all.cached_blocks
                                  : stored_.size() == all.cached_blocks)
         << stored_.size() << " and " << all.cached_blocks;
     for (const char* salt : salts) {
-      const uint64_t blocks = figures(salt, std::strlen(salt)).cached_blocks;
+      const uint64_t blocks = prefix_stats_of(cache(), salt, std::strlen(salt)).cached_blocks;
       ASSERT_TRUE(kind_.max_blocks_per_salt == 0 || blocks <= kind_.max_blocks_per_salt) << blocks;
     }
     check_pins(all);
-  }
-
-  pkv_prefix_stats figures(const char* salt, size_t salt_size) const {
-    auto stats = made<pkv_prefix_stats>();
-    CHECK(pkv_prefix_get_stats(cache(), salt, salt_size, &stats));
-    return stats;
   }
 
   void read_events() {

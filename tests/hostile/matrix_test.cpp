@@ -158,11 +158,9 @@ TEST_P(Matrix, Forked) {
   });
 }
 
-enum class Source { hooks, operator_new };
-
 // The k-th allocation fails, for every k. The call is refused with everything as before, and works
 // afterwards.
-void fail_each_allocation(const Function& function, const Place& place, Source source) {
+void fail_each_allocation(const Function& function, const Place& place, bool hooks) {
   warm_up();
   const int64_t news = live_news();
   {
@@ -172,20 +170,8 @@ void fail_each_allocation(const Function& function, const Place& place, Source s
       HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
       world.remember();
       const std::string before = provoke_sentence(function);
-      pkv_status got;
-      bool struck;
-      if (source == Source::hooks) {
-        world.hooks.struck = false;
-        world.hooks.fail_at = k;
-        got = function.call(values);
-        struck = world.hooks.struck;
-        world.hooks.fail_at = 0;
-      } else {
-        FailingNew failing(k);
-        got = function.call(values);
-        struck = failing.struck();
-      }
-      if (!struck) {
+      pkv_status got = PKV_INTERNAL;
+      if (!refuse(world, hooks, k, [&] { got = function.call(values); })) {
         if (got == PKV_UNSUPPORTED) break;
         expect(PKV_OK, got, "the call with no allocation refused");
         if (function.undo) function.undo(world, values);
@@ -209,9 +195,9 @@ TEST_P(Matrix, NoMemory) {
     if (function.name == "pkv_kv_attend" && place.storage != PKV_STORAGE_PAGED)
       continue;  // Its view comes from a paged cache.
     const std::string name = name_of(place);
-    for (const Source source : {Source::hooks, Source::operator_new})
-      cell(name + (source == Source::hooks ? ", allocator hooks" : ", operator new"),
-           [&function, &place, source] { fail_each_allocation(function, place, source); });
+    for (const bool hooks : {true, false})
+      cell(name + (hooks ? ", allocator hooks" : ", operator new"),
+           [&function, &place, hooks] { fail_each_allocation(function, place, hooks); });
   }
 }
 

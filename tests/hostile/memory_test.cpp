@@ -17,20 +17,8 @@ void fail_each(World& world, const std::function<pkv_status()>& call,
     for (uint64_t k = 1;; k++) {
       HOSTILE_CHECK(k < 1000, "there is no end to the allocations");
       world.remember();
-      pkv_status got;
-      bool struck;
-      if (hooks) {
-        world.hooks.struck = false;
-        world.hooks.fail_at = k;
-        got = call();
-        struck = world.hooks.struck;
-        world.hooks.fail_at = 0;
-      } else {
-        FailingNew failing(k);
-        got = call();
-        struck = failing.struck();
-      }
-      if (!struck) {
+      pkv_status got = PKV_INTERNAL;
+      if (!refuse(world, hooks, k, [&] { got = call(); })) {
         expect(PKV_OK, got, "the call with no allocation refused");
         break;
       }

@@ -424,6 +424,19 @@ void World::close() {
                 "a block was freed with another size or alignment than it was allocated with");
 }
 
+bool refuse(World& world, bool hooks, uint64_t k, const std::function<void()>& call) {
+  if (!hooks) {
+    const FailingNew failing(k);
+    call();
+    return failing.struck();
+  }
+  world.hooks.struck = false;
+  world.hooks.fail_at = k;
+  call();
+  world.hooks.fail_at = 0;
+  return world.hooks.struck;
+}
+
 void warm_up() {
   static int warm = 0;
   if (std::exchange(warm, portable::process_id()) == portable::process_id()) return;

@@ -133,6 +133,10 @@ class World {
   std::string state_;
 };
 
+// Makes a call whose k-th allocation is refused, and all after it: those of the hooks of a world,
+// or of operator new. Returns whether one was refused.
+bool refuse(World& world, bool hooks, uint64_t k, const std::function<void()>& call);
+
 // Makes the objects that the library keeps for the whole process now, so that they do not count as
 // leaks.
 void warm_up();

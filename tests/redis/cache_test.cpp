@@ -48,17 +48,8 @@ class RedisTier : public Prefix {
     CHECK(pkv_prefetch_wait(cache_, TextArg(tokens), long_time, &cached, nullptr));
     return cached;
   }
-  uint64_t flush() {
-    uint64_t queued = 0;
-    CHECK(pkv_store_flush(cache_, long_time, &queued));
-    return queued;
-  }
-  static pkv_store_stats stats(pkv_cache cache) {
-    auto stats = made<pkv_store_stats>();
-    CHECK(pkv_store_get_stats(cache, &stats));
-    return stats;
-  }
-  pkv_store_stats stats() { return stats(cache_); }
+  uint64_t flush() { return flush_store(cache_); }
+  pkv_store_stats stats() { return store_stats_of(cache_); }
 };
 
 TEST_F(RedisTier, TwoProcessesShareAPrefix) {
@@ -103,7 +94,7 @@ TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
     const auto store_config = made<pkv_store_config>({.wait_ms = long_time, .store = &table});
     Elsewhere at({.store = &store_config});
     Session session = at.compute(whole);
-    EXPECT_EQ(items, stats(at.cache).read_items) << "four blocks, and two of the window";
+    EXPECT_EQ(items, store_stats_of(at.cache).read_items) << "four blocks, and two of the window";
     at.check(session, whole);
   }
 }

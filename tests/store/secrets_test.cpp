@@ -200,8 +200,8 @@ TEST_F(Secrets, NoKeyOfAStoreStays) {
       append(cache, session, plan, 64, 1);
       tokens = tokens_of(session, 64);
     }
-    uint64_t queued = 1, cached = 0;
-    CHECK(pkv_store_flush(cache, 60000, &queued));
+    uint64_t cached = 0;
+    cache_test::flush_store(cache);
     CHECK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
     cache_test::prefetch(cache, std::span(tokens).first(64));
     CHECK(pkv_prefetch_wait(cache, TextArg({tokens.data(), 64}), 60000, &cached, nullptr));

@@ -156,6 +156,28 @@ inline pkv_pool_stats pool_stats_of(pkv_cache cache, uint32_t group = PKV_ALL_GR
   return stats;
 }
 
+// The figures of the prefix index, for all salts or for one.
+inline pkv_prefix_stats prefix_stats_of(pkv_cache cache, const char* salt = nullptr,
+                                        size_t salt_size = PKV_ALL_SALTS) {
+  auto stats = made<pkv_prefix_stats>();
+  CHECK(pkv_prefix_get_stats(cache, salt, salt_size, &stats));
+  return stats;
+}
+
+inline pkv_store_stats store_stats_of(pkv_cache cache) {
+  auto stats = made<pkv_store_stats>();
+  CHECK(pkv_store_get_stats(cache, &stats));
+  return stats;
+}
+
+// Waits until the store has what was given to it. Returns how many blocks still wait, after a
+// minute.
+inline uint64_t flush_store(pkv_cache cache) {
+  uint64_t queued = 99;
+  CHECK(pkv_store_flush(cache, 60000, &queued));
+  return queued;
+}
+
 inline pkv_kv_view kv_view_of(pkv_cache cache, uint32_t layer) {
   auto view = made<pkv_kv_view>();
   CHECK(pkv_cache_get_kv_view(cache, layer, &view));

@@ -41,11 +41,11 @@ inline void prefetch(pkv_cache cache, std::span<const int32_t> tokens, std::stri
 // takes prefetches in turn, so waiting for a new one is waiting for all.
 inline void settle(pkv_cache cache) {
   constexpr uint32_t forever = 60000;  // milliseconds
-  uint64_t queued = 99, cached = 99;
+  uint64_t cached = 99;
   const std::vector<int32_t> unknown(16, -7);
   prefetch(cache, unknown);
   CHECK(pkv_prefetch_wait(cache, TextArg(unknown), forever, &cached, nullptr));
-  CHECK(pkv_store_flush(cache, forever, &queued));
+  flush_store(cache);
 }
 
 }  // namespace cache_test
