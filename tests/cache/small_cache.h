@@ -41,6 +41,7 @@ struct SmallCache {
   bool stored = false;  // for plays that can put a store behind it
   uint64_t max_pinned = 6, max_blocks_per_salt = 0;
   pkv_eviction eviction = PKV_EVICTION_LEARNED;
+  const char* directory = nullptr;  // of the file that the memory is
 
   bool has_states() const {
     return std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.has_states(); });
@@ -107,6 +108,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
                                         .storage = kind.storage,
                                         .layout = kind.layout,
                                         .watermark_blocks = kind.watermark,
+                                        .memory_directory = kind.directory,
                                         .threads = 1,
                                         .prefix = kind.prefix ? &prefix : nullptr,
                                         .store = store,

@@ -38,6 +38,10 @@ inline SmallCache with_store(SmallCache kind) {
   kind.stored = true;
   return kind;
 }
+inline SmallCache in_file(SmallCache kind) {
+  kind.directory = ".";
+  return kind;
+}
 inline SmallCache lru(SmallCache kind) {
   kind.eviction = PKV_EVICTION_LRU;
   return kind;
@@ -153,6 +157,7 @@ inline const std::vector<SmallCache>& kinds() {
       with_watermark(6, scarce("scarce_watermark", {}, 0, paged)),
       with_watermark(3, scarce("scarce_ids_watermark", {}, 33, none)),
       scarce("scarce_rotated", {.rotated = true}, 24, paged),
+      in_file(scarce("scarce_in_file", {}, 0, paged)),
   };
   return all;
 }
