@@ -82,18 +82,10 @@ inline void fill_row(Rows& rows, size_t row, int32_t token, uint64_t position) {
              static_cast<float>(mix(static_cast<uint32_t>(token) ^ position << 32 ^ d) >> 40));
 }
 
-// The new tokens of one session: token i follows parent[i], another new token or (-1) the last one
-// of the session.
+// The new tokens of one session.
 struct NewTokens {
   pkv_session session;
   Text tokens;
-  std::vector<int> parents;
-
-  NewTokens(pkv_session to, Text chain) : session(to), tokens(std::move(chain)) {
-    for (size_t i = 0; i < tokens.size(); i++) parents.push_back(static_cast<int>(i) - 1);
-  }
-  NewTokens(pkv_session to, Text tree, std::vector<int> tree_parents)
-      : session(to), tokens(std::move(tree)), parents(std::move(tree_parents)) {}
 };
 
 // The states of a batch in one layer.
@@ -128,12 +120,10 @@ inline void write_step(pkv_batch batch, const std::vector<NewTokens>& news, size
     const BatchStates states = states_of(batch, layer, news.size());
     for (size_t s = 0; s < news.size(); s++) {
       std::vector<State> computed(news[s].tokens.size(), State(state_bytes));
-      for (size_t i = 0; i < computed.size(); i++) {
-        const int parent = news[s].parents[i];
-        next_state(parent >= 0 ? computed[static_cast<size_t>(parent)].data()
-                               : static_cast<const unsigned char*>(states.before[s]),
-                   layer, news[s].tokens[i], computed[i]);
-      }
+      for (size_t i = 0; i < computed.size(); i++)
+        next_state(
+            i > 0 ? computed[i - 1].data() : static_cast<const unsigned char*>(states.before[s]),
+            layer, news[s].tokens[i], computed[i]);
       for (size_t j = states.indptr[s]; j < states.indptr[s + 1]; j++)
         std::memcpy(states.after[j], computed[states.tokens[j]].data(), state_bytes);
     }
@@ -144,12 +134,9 @@ inline void write_step(pkv_batch batch, const std::vector<NewTokens>& news, size
     Rows k(count, 1, 16), v(count, 1, 16);
     for (const NewTokens& each : news) {
       const uint64_t start = length_of(each.session);
-      std::vector<uint64_t> depth;
       for (size_t i = 0; i < each.tokens.size(); i++, row++) {
-        const int parent = each.parents[i];
-        depth.push_back(parent < 0 ? 0 : depth[static_cast<size_t>(parent)] + 1);
-        fill_row(k, row, each.tokens[i], start + depth[i]);
-        fill_row(v, row, ~each.tokens[i], start + depth[i]);
+        fill_row(k, row, each.tokens[i], start + i);
+        fill_row(v, row, ~each.tokens[i], start + i);
       }
     }
     write(batch, layer, k, v);

@@ -1,5 +1,6 @@
 // Layer groups that keep a state per session: what a step reads and writes, which states are held,
-// and how sharing, trims, the prefix index, files and stores treat them.
+// and how sharing, trims, the prefix index, files and stores treat them. (The random machines of
+// world_test.cpp and reserve_test.cpp have drafts, aborts and reservations of such groups.)
 #include "../store/changed_tables.h"
 #include "../support/hints.h"
 #include "../support/memory_store.h"
@@ -43,22 +44,6 @@ TEST(States, ASessionHoldsItsLastStateAndTheOneAfterItsLastFullBlock) {
   for (size_t i = 0; i < whole.size(); i++) step(cache, {{session, part(whole, i, 1)}});
   EXPECT_EQ((Held{48, 50}), held_states(session));
   EXPECT_EQ(2u, used(cache));
-  expect_holds(session, whole);
-}
-
-TEST(States, AnAbortLeavesTheStateAsItWas) {
-  Cache cache = create({.max_draft_tokens = 8});
-  Session session = open(cache);
-  const Text whole = text(1, 30);
-  step(cache, {{session, whole}});
-  const uint64_t before = used(cache);
-  {
-    Batch batch = begin(cache, {session}, {8});
-    write_step(batch, {{session, text(2, 8)}}, 100);
-    EXPECT_EQ(before + 8, used(cache));
-    CHECK(pkv_cache_validate(cache));
-  }
-  EXPECT_EQ(before, used(cache));
   expect_holds(session, whole);
 }
 
@@ -109,32 +94,6 @@ TEST(States, CheckpointsStayAndATrimGoesToTheLastOne) {
   CHECK(pkv_cache_validate(cache));
 }
 
-TEST(States, AnyPathOfADraftCanBeAccepted) {
-  Cache cache = create({.max_draft_tokens = 6});
-  for (const size_t start : {0, 3, 13, 16, 30}) {
-    Session session = open(cache);
-    const Text whole = text(1, start);
-    if (start > 0) step(cache, {{session, whole}});
-    //  -1 -> 0 -> 1 -> 3 -> 4,  0 -> 2 -> 5
-    const NewTokens draft(session, text(7, 6), {-1, 0, 0, 1, 3, 2});
-    const std::vector<std::vector<uint32_t>> paths = {{},     {0},          {0, 1},
-                                                      {0, 2}, {0, 1, 3, 4}, {0, 2, 5}};
-    for (const std::vector<uint32_t>& path : paths) {
-      Session copy = fork(session);
-      NewTokens of_copy = draft;
-      of_copy.session = copy;
-      Batch batch = begin(cache, {copy}, {6});
-      write_step(batch, {of_copy}, 100);
-      CHECK(pkv_batch_accept(batch, 0, path.size(), path.data()));
-      commit(batch, draft.tokens);
-      Text expected = whole;
-      for (const uint32_t i : path) expected.push_back(draft.tokens[i]);
-      expect_holds(copy, expected);
-      CHECK(pkv_cache_validate(cache));
-    }
-  }
-}
-
 TEST(States, WithoutDraftTokensOnlyAWholeStepCanBeAccepted) {
   Cache cache = create({});
   Session session = open(cache);
@@ -146,30 +105,6 @@ TEST(States, WithoutDraftTokensOnlyAWholeStepCanBeAccepted) {
   const Text ids = text(1, 3);
   commit(batch, ids);
   expect_holds(session, ids);
-}
-
-TEST(States, ReservedRoomSufficesForStepsOfAnySize) {
-  for (const uint32_t checkpoint : {0u, 32u, 64u}) {
-    Cache cache = create({.states = 12, .checkpoint_tokens = checkpoint});
-    for (const size_t chunk : {1, 7, 16, 33, 200}) {
-      Session session = open(cache);
-      CHECK(pkv_session_reserve(session, 200));
-      Session rest = open(cache);
-      CHECK(pkv_session_reserve(rest, 1));
-      // Others take all remaining blocks.
-      std::vector<Session> others;
-      for (uint64_t i = used(cache); i < 12; i++) {
-        others.push_back(open(cache));
-        step(cache, {{others.back(), text(9, 1)}});
-      }
-      const Text whole = text(1, 200);
-      for (size_t at = 0; at < whole.size(); at += chunk)
-        step(cache, {{session, part(whole, at, std::min(chunk, whole.size() - at))}});
-      expect_holds(session, whole);
-      CHECK(pkv_cache_validate(cache));
-    }
-    EXPECT_EQ(0u, used(cache));
-  }
 }
 
 TEST(States, WhereBlocksAreShortTheStateOfTheLastFullBlockGivesWay) {
