@@ -238,22 +238,6 @@ TEST(Hybrid, AttentionCannotLookBeyondTheWindow) {
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
 }
 
-TEST(Hybrid, TrimInsideTheWindowGoesOnAsIfNothingWasThere) {
-  Cache cache = create_hybrid(40, 40);
-  Sequence sequence(cache, 3);
-  sequence.grow(300, 2);
-  sequence.grow(7, 7);  // This is a draft.
-  for (const uint64_t accepted : {304u, 301u, 300u}) {
-    CHECK(pkv_session_trim(sequence.session(), accepted));
-    CHECK(pkv_cache_validate(cache));
-    sequence.expect_kept(accepted - window, window);
-  }
-  sequence.grow(1, 1);
-  sequence.grow(40, 40);
-  sequence.expect_kept(sequence.length() - window, window);
-  CHECK(pkv_cache_validate(cache));
-}
-
 TEST(Hybrid, TrimBeyondTheWindowIsRefusedAndChangesNothing) {
   Cache cache = create_hybrid(40, 40);
   Sequence sequence(cache, 4);
@@ -269,39 +253,6 @@ TEST(Hybrid, TrimBeyondTheWindowIsRefusedAndChangesNothing) {
   CHECK(pkv_session_trim(sequence.session(), 0));  // From position 0 on, nothing is missing.
   EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
   sequence.grow(100, 100);
-  CHECK(pkv_cache_validate(cache));
-}
-
-TEST(Hybrid, AWindowOfOneTokenCanBeTrimmedAndGoesOn) {
-  const Model narrow{1, 2, 1, 16, 0, PKV_F32, 1};
-  for (uint64_t kept = 0; kept <= 40; kept++) {
-    Cache cache = create(config_of(narrow, 8));
-    Session session = open(cache);
-    Random random(kept);
-    for (int i = 0; i < 40; i++) step(cache, session, narrow, 1, random);
-    const pkv_status status = pkv_session_trim(session, kept);
-    if (status != PKV_OK) {
-      EXPECT_EQ(PKV_OUT_OF_RANGE, status);
-      EXPECT_LT(kept, 39u) << "a trim of the last step works always";
-    }
-    const std::vector<KeysValues> rows = step(cache, session, narrow, 1, random);
-    EXPECT_TRUE(rows[0] == materialize(session, 0, narrow, length_of(session) - 1, 1));
-    CHECK(pkv_cache_validate(cache));
-  }
-}
-
-TEST(Hybrid, AForkSharesTheWindowAndKeepsItWhenTheParentMovesOn) {
-  Cache cache = create_hybrid(60, 30);
-  Sequence sequence(cache, 5);
-  sequence.grow(200, 1);
-  sequence.grow(1, 1);
-  Session child = fork(sequence.session());
-  const KeysValues before = materialize(child, 0, sliding, 201 - window, window);
-  for (int i = 0; i < 100; i++) sequence.grow(1, i % 10 == 0 ? 1 : 0);
-  EXPECT_TRUE(before == materialize(child, 0, sliding, 201 - window, window));
-  CHECK(pkv_cache_validate(cache));
-  child.close();
-  EXPECT_LE(pool_stats_of(cache, 1).held_blocks, bound(1));
   CHECK(pkv_cache_validate(cache));
 }
 
