@@ -449,7 +449,6 @@ class DrawnCall {
   // ---- the cache that makes the same call
 
   bool can_be_cached() const { return positions_.empty() && block_size() % 16 == 0; }
-  bool reads_blocks() const { return top_ != 0 || !lists_.empty() || wants_mass_; }
 
   void draw_cache() {
     cached_ = can_be_cached() && (top_ != 0 || random_.chance(90));
