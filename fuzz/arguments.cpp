@@ -1,6 +1,7 @@
-// Hostile bytes as arguments: structs, tensors, views, lists, numbers and handles. Each status is a
-// documented one, a refused call writes nothing that it must not write, a cache that was created
-// works, and nothing leaks.
+// Hostile bytes as arguments that depend on each other: structs, tensors, views and lists. Each
+// status is a documented one, a refused call writes nothing that it must not write, a cache that
+// was created works, and nothing leaks. (Numbers, sizes and handles by themselves are those of
+// tests/hostile.)
 #include <numeric>
 #include <vector>
 
@@ -174,20 +175,6 @@ void cache_config(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_cache_get_info(cache, &info));
   use(cache, info.layers, floats);
   EXPECT_EQ(PKV_OK, pkv_cache_destroy(cache));
-}
-
-void pool_config(Source& draw) {
-  auto config = made<pkv_pool_config>({.blocks = static_cast<uint32_t>(draw.between(1, 200))});
-  spoil(config, draw);
-  config.allocator = fixture().hooks.allocator();
-  pkv_pool pool = nullptr;
-  const pkv_status status = pkv_pool_create(&config, &pool);
-  documented(status, {PKV_TOO_LARGE, PKV_OUT_OF_MEMORY});
-  if (status != PKV_OK) return;
-  pkv_block block;
-  EXPECT_EQ(PKV_OK, pkv_pool_alloc(pool, 1, &block));
-  EXPECT_EQ(PKV_OK, pkv_pool_validate(pool)) << pkv_last_error();
-  EXPECT_EQ(PKV_OK, pkv_pool_destroy(pool));
 }
 
 void session_config(Source& draw) {
@@ -515,89 +502,6 @@ void merge(Source& draw) {
   check_written(f.out, merged, rows, heads, wide, status);
 }
 
-// Structs that the library fills, of any size.
-void filled(Source& draw) {
-  Fixture& f = fixture();
-  const uint32_t size = static_cast<uint32_t>(number(draw));
-  Guarded& buffer = f.lse;
-  std::memcpy(buffer.data(), &size, sizeof size);
-  const uint32_t index = static_cast<uint32_t>(draw.chance(80) ? 0 : number(draw));
-  pkv_status status = PKV_OK;
-  switch (draw.below(6)) {
-    case 0:
-      status = pkv_cache_get_info(f.cache, buffer.as<pkv_cache_info>());
-      break;
-    case 1:
-      status = pkv_cache_get_stats(f.cache, buffer.as<pkv_cache_stats>());
-      break;
-    case 2:
-      status = pkv_cache_get_pool_stats(f.cache, index, buffer.as<pkv_pool_stats>());
-      break;
-    case 3:
-      status = pkv_cache_get_kv_view(f.cache, index, buffer.as<pkv_kv_view>());
-      break;
-    case 4:
-      status = pkv_session_get_info(f.session, buffer.as<pkv_session_info>());
-      break;
-    default:
-      status = pkv_pool_get_stats(f.pool, buffer.as<pkv_pool_stats>());
-  }
-  documented(status);
-  EXPECT_TRUE(buffer.untouched_from(status == PKV_OK ? size : sizeof size));
-  buffer.clear();
-}
-
-// Lists of any capacity, at any position.
-void listed(Source& draw) {
-  Fixture& f = fixture();
-  const uint64_t first = number(draw), n = number(draw);
-  const uint32_t group = static_cast<uint32_t>(draw.chance(90) ? 0 : number(draw));
-  const size_t room = f.out.size() / 8;
-  void* const list = n <= room || n > SIZE_MAX / 4 ? f.out.data() : nullptr;
-  size_t count = 0;
-  uint32_t indptr[2];
-  pkv_status status = PKV_OK;
-  size_t width = 4;
-  switch (draw.below(4)) {
-    case 0:
-      status = pkv_session_get_tokens(f.session, first, n, static_cast<int32_t*>(list)), count = n;
-      break;
-    case 1:
-      status =
-          pkv_session_get_block_table(f.session, group, n, static_cast<uint32_t*>(list), &count);
-      break;
-    case 2:
-      status = pkv_batch_get_slot_mapping(f.batch, group, n, static_cast<int64_t*>(list), &count);
-      width = 8;
-      break;
-    default:
-      status = pkv_batch_get_kv_indices(f.batch, group, static_cast<pkv_index_unit>(draw.below(4)),
-                                        indptr, n, static_cast<uint32_t*>(list), &count, nullptr);
-      break;
-  }
-  documented(status, {PKV_BUFFER_TOO_SMALL});
-  EXPECT_TRUE(f.out.untouched_from(status == PKV_OK ? count * width : 0));
-  f.out.clear();
-}
-
-void begun(Source& draw) {
-  Fixture& f = fixture();
-  const uint32_t n = static_cast<uint32_t>(number(draw));
-  const pkv_session sessions[2] = {f.session, draw.chance(80) ? nullptr : f.stepping};
-  const uint32_t counts[2] = {n, static_cast<uint32_t>(number(draw))};
-  const size_t count = draw.between(0, 2);
-  pkv_batch batch = nullptr;
-  pkv_session victims[4];
-  size_t chosen = 0;
-  documented(
-      pkv_batch_choose_victims(f.cache, count, sessions, counts, draw.below(5), victims, &chosen),
-      {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BUFFER_TOO_SMALL, PKV_BUSY});
-  const pkv_status status = pkv_batch_begin(f.cache, count, sessions, counts, &batch);
-  documented(status, {PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE, PKV_BATCH_TOO_LARGE, PKV_BUSY});
-  EXPECT_EQ(status == PKV_OK, batch != nullptr);
-  EXPECT_EQ(PKV_OK, pkv_batch_abort(batch));
-}
-
 // A text of few tokens, under any salt, in the cache with an index.
 void prefix(Source& draw) {
   Fixture& f = fixture();
@@ -656,55 +560,8 @@ void prefix(Source& draw) {
   EXPECT_EQ(PKV_OK, pkv_cache_validate(f.prefixed)) << pkv_last_error();
 }
 
-void pooled(Source& draw) {
-  Fixture& f = fixture();
-  pkv_block list[4];
-  for (pkv_block& block : list) block = number(draw);
-  const size_t n = draw.below(5);
-  if (draw.below(2) == 0)
-    documented(pkv_pool_retain(f.pool, n, list), {PKV_STALE_HANDLE});
-  else
-    documented(pkv_pool_release(f.pool, n, list), {PKV_NOT_HELD});
-}
-
-// Handles of random bits, or with one bit of another handle changed.
-void handles(Source& draw) {
-  Fixture& f = fixture();
-  const uint64_t live[] = {
-      reinterpret_cast<uint64_t>(f.cache),    reinterpret_cast<uint64_t>(f.session),
-      reinterpret_cast<uint64_t>(f.stepping), reinterpret_cast<uint64_t>(f.batch),
-      reinterpret_cast<uint64_t>(f.snapshot), reinterpret_cast<uint64_t>(f.pool)};
-  const uint64_t bits = draw.chance(30)
-                            ? number(draw)
-                            : live[draw.below(std::size(live))] ^ uint64_t { 1 } << draw.below(64);
-  const bool is_live = std::find(std::begin(live), std::end(live), bits) != std::end(live);
-  if (bits == 0 || is_live || bits == reinterpret_cast<uint64_t>(f.prefixed)) return;
-  void* const forged = reinterpret_cast<void*>(bits);
-  uint64_t length;
-  size_t rows;
-  pkv_session opened;
-  auto stats = made<pkv_cache_stats>();
-  const pkv_status statuses[] = {
-      pkv_cache_get_stats(static_cast<pkv_cache>(forged), &stats),
-      pkv_cache_destroy(static_cast<pkv_cache>(forged)),
-      pkv_session_get_length(static_cast<pkv_session>(forged), &length),
-      pkv_session_trim(static_cast<pkv_session>(forged), 0),
-      pkv_session_close(static_cast<pkv_session>(forged)),
-      pkv_batch_get_slot_mapping(static_cast<pkv_batch>(forged), 0, 0, nullptr, &rows),
-      pkv_batch_commit(static_cast<pkv_batch>(forged), 0, nullptr),
-      pkv_batch_abort(static_cast<pkv_batch>(forged)),
-      pkv_snapshot_fork(static_cast<pkv_snapshot>(forged), &opened),
-      pkv_snapshot_close(static_cast<pkv_snapshot>(forged)),
-      pkv_pool_validate(static_cast<pkv_pool>(forged)),
-      pkv_pool_destroy(static_cast<pkv_pool>(forged))};
-  for (const pkv_status status : statuses) EXPECT_EQ(PKV_STALE_HANDLE, status) << std::hex << bits;
-  EXPECT_NE(nullptr, pkv_status_name(static_cast<pkv_status>(static_cast<int>(bits))));
-  EXPECT_NE(nullptr, pkv_isa_name(static_cast<pkv_isa>(static_cast<int>(bits))));
-}
-
-constexpr void (*kinds[])(Source&) = {cache_config, pool_config, session_config, attend,  write,
-                                      step_fork,    read_rows,   stateless,      merge,   filled,
-                                      listed,       begun,       pooled,         handles, prefix};
+constexpr void (*kinds[])(Source&) = {cache_config, session_config, attend, write, step_fork,
+                                      read_rows,    stateless,      merge,  prefix};
 
 }  // namespace
 
@@ -715,7 +572,6 @@ FUZZ_TARGET(const uint8_t* data, size_t size) {
   for (int i = 0; i < 4 && !source.spent(); i++) kinds[source.below(std::size(kinds))](source);
   EXPECT_TRUE(f.out.untouched_from());
   EXPECT_EQ(PKV_OK, pkv_cache_validate(f.cache)) << pkv_last_error();
-  EXPECT_EQ(PKV_OK, pkv_pool_validate(f.pool)) << pkv_last_error();
   uint64_t length = 0;
   EXPECT_EQ(PKV_OK, pkv_session_get_length(f.session, &length));
   EXPECT_EQ(tokens, length);

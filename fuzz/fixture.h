@@ -13,7 +13,7 @@ inline constexpr uint64_t budget = 1 << 20;
 inline constexpr uint32_t dim = 16, query_heads = 2, tokens = 20, fresh = 3;
 
 // Objects that all inputs share: a cache with a session of 20 tokens, another session with a step
-// of 3 in flight, a snapshot, a pool.
+// of 3 in flight, and a snapshot.
 struct Fixture {
   memory::Hooks hooks{budget};
   memory::Hooks index_hooks{budget};  // a pin may split a cached node, which takes memory
@@ -22,7 +22,6 @@ struct Fixture {
   pkv_session session = nullptr, stepping = nullptr;
   pkv_batch batch = nullptr;
   pkv_snapshot snapshot = nullptr;
-  pkv_pool pool = nullptr;
   Guarded rows{1 << 15}, out{1 << 13}, lse{1 << 13};
 
   Fixture() {
@@ -54,8 +53,6 @@ struct Fixture {
     config.clock = clock.hook();
     EXPECT_EQ(PKV_OK, pkv_cache_create(&config, &prefixed));
     cache_text();
-    auto pool_config = made<pkv_pool_config>({.blocks = 100, .allocator = hooks.allocator()});
-    EXPECT_EQ(PKV_OK, pkv_pool_create(&pool_config, &pool));
   }
 
   // 40 tokens, all 0, stay in the index. They are pinned and unpinned once, so that the index has
