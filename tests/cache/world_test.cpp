@@ -9,8 +9,7 @@ namespace {
 class World : public testing::TestWithParam<SmallCache> {};
 
 TEST_P(World, SessionsHoldWhatTheyComputedAndFilesBringItBack) {
-  const bool many = is_crowded(GetParam()) || GetParam().stored;
-  const uint64_t seeds = pkv::test::number_in("PKV_ROUNDS", many ? 12 : 8);
+  const uint64_t seeds = pkv::test::number_in("PKV_ROUNDS", GetParam().stored ? 12 : 7);
   uint64_t matched = 0, trimmed = 0, refused = 0, no_memory = 0, fetched = 0, corrupt = 0;
   for (uint64_t seed = 1; seed <= seeds; seed++) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
