@@ -15,7 +15,9 @@ namespace {
 // Holds one content, and calls a function before it is first asked to give way.
 class ScriptedStore : public pkv::Store {
  public:
-  explicit ScriptedStore(std::function<void()> before) : before_(std::move(before)) {}
+  // `stopped` is called by stop().
+  explicit ScriptedStore(std::function<void()> before, std::function<void()> stopped = nullptr)
+      : before_(std::move(before)), stopped_(std::move(stopped)) {}
   void write(pkv::Content content) noexcept override { held_.emplace(std::move(content)); }
   uint64_t give_way(const Choose& choose) override {
     if (before_) std::exchange(before_, nullptr)();
@@ -36,10 +38,13 @@ class ScriptedStore : public pkv::Store {
     if (held_) contents.push_back(&*held_);
     look(contents);
   }
+  void stop() noexcept override {
+    if (stopped_) stopped_();
+  }
 
  private:
   std::optional<pkv::Content> held_;
-  std::function<void()> before_;
+  std::function<void()> before_, stopped_;
 };
 
 TEST(GiveWay, WhatIsPassedToTheStoreMeanwhileIsFound) {
@@ -85,6 +90,24 @@ TEST(GiveWay, WhatAThreadOfTheStoreHasCopiedIsFound) {
   }
   EXPECT_EQ(1u, count_released());
   EXPECT_FALSE(worker.in_flight());
+}
+
+// The threads of a store need blocks until they end, and look for the store then.
+TEST(GiveWay, ACacheHasItsStoreUntilTheThreadsOfThatEnded) {
+  Plan small{.blocks = 8, .prefix = true};
+  Cache cache = create(small);
+  const pkv::Store* set = nullptr;
+  const pkv::Store* when_stopped = nullptr;
+  {
+    const pkv::api::Lease lease(reinterpret_cast<uint64_t>(cache.get()), pkv::api::Kind::cache,
+                                pkv::api::Access::get);
+    auto& inside = lease.object<pkv::Cache>();
+    inside.set_store(
+        std::make_unique<ScriptedStore>(nullptr, [&] { when_stopped = inside.store(); }));
+    set = inside.store();
+  }
+  cache.close();
+  EXPECT_EQ(set, when_stopped);
 }
 
 }  // namespace

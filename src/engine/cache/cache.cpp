@@ -35,7 +35,10 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
   if (config_.prefault) prefault();
 }
 
-Cache::~Cache() = default;
+// The threads of the store call store() while they end, so it must still be there.
+Cache::~Cache() {
+  if (store_) store_->stop();
+}
 
 // Logs a warning about each thing that works, but not as well as the caller may expect.
 void Cache::log_shortcomings() const {

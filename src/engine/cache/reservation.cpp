@@ -76,8 +76,8 @@ prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& t
   prefix::Price price =
       index->make_way(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
   if (price.missing == 0) return price;
-  if (cache.store() != nullptr)
-    taken = cache.store()->give_way([&](std::span<const prefix::Holder> holders) {
+  if (Store* const store = cache.store())
+    taken = store->give_way([&](std::span<const prefix::Holder> holders) {
       price = index->make_way(cache.pages(), lack, holders);
       return price.holders;
     });
@@ -139,9 +139,10 @@ bool can_have(const Cache& cache, const prefix::Lack& lack, std::vector<prefix::
     return cache.prefix()->price(cache.pages(), lack, holders).missing == 0;
   };
   if (enough()) return true;
-  if (cache.store() == nullptr) return false;
+  Store* const store = cache.store();
+  if (store == nullptr) return false;
   bool found = false;
-  cache.store()->give_way([&](std::span<const prefix::Holder> of_store) {
+  store->give_way([&](std::span<const prefix::Holder> of_store) {
     holders.insert(holders.end(), of_store.begin(), of_store.end());
     found = enough();
     return std::vector<size_t>{};

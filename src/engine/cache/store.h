@@ -46,6 +46,8 @@ class Store {
   // Calls visit once with all contents that the store holds. They do not change during the call.
   virtual void inspect(
       const std::function<void(std::span<const Content* const> contents)>& visit) = 0;
+  // Writes all queued content and ends the threads of the store, which use the cache until then.
+  virtual void stop() noexcept = 0;
 };
 
 }  // namespace pkv

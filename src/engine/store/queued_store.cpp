@@ -16,10 +16,12 @@ QueuedStore::QueuedStore(Cache& cache, const pkv_store_config& config)
       writer_(format_, store_, queue_),
       reader_(format_, store_) {}
 
-QueuedStore::~QueuedStore() {
-  // Both threads are stopped before either is joined.
+// Both threads are told to end before either is joined.
+void QueuedStore::stop() noexcept {
   queue_.stop();
   reader_.stop();
+  writer_.worker().join();
+  reader_.worker().join();
 }
 
 // The logger may wait, so it is called without the locks.

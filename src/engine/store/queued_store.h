@@ -22,8 +22,7 @@ class QueuedStore final : public Store {
   QueuedStore(Cache& cache, const pkv_store_config& config);
   // Takes over the pkv_store, which is then closed with this object.
   void own_store() noexcept { store_.own(); }
-  // Writes all queued content first.
-  ~QueuedStore() override;
+  ~QueuedStore() override { stop(); }
 
   void write(Content content) noexcept override { writer_.write(std::move(content)); }
   bool write_now(Content content) noexcept override {
@@ -39,6 +38,7 @@ class QueuedStore final : public Store {
   bool waits() const noexcept override { return max_wait_.count() > 0 && !reads_pause(); }
   void fetch(std::string_view salt, prefix::Tokens text) override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;
+  void stop() noexcept override;
 
   Queue& queue() { return queue_; }
   Reader& reader() { return reader_; }

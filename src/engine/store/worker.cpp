@@ -8,7 +8,7 @@
 
 namespace pkv::store {
 
-Worker::~Worker() {
+void Worker::join() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 

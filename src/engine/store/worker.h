@@ -17,8 +17,9 @@ namespace pkv::store {
 
 class Worker {
  public:
-  // Joins the thread, which must have been told to end.
-  ~Worker();
+  ~Worker() { join(); }
+  // Waits for the thread, if it runs, which must have been told to end.
+  void join() noexcept;
 
   // Allocates the buffer and starts the thread, unless it runs already. Throws bad_alloc or
   // OUT_OF_MEMORY.
