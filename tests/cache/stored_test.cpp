@@ -401,6 +401,29 @@ TEST_F(TierTest, AFullStoreTakesWhatItCan) {
   EXPECT_EQ(8u, stats().written_items);
 }
 
+// A text is written from its end to its beginning. An item that the store never takes, of a block
+// in the middle, costs the blocks from that one on.
+TEST_F(TierTest, AnItemThatTheStoreRefusesKeepsNoEarlierOnesAway) {
+  config_.buffer_bytes = 1;  // Blocks are written one by one.
+  make(16);
+  const Text whole = text(1, 80);
+  store_away(Text(whole.begin(), whole.begin() + 48));
+  const auto beginning = memory_.items();
+  store_away(Text(whole.begin(), whole.begin() + 64));
+  for (const auto& [name, bytes] : memory_.items()) {
+    if (!beginning.contains(name)) memory_.refuse(name);
+    if (!beginning.contains(name)) break;  // the one of one group
+  }
+  for (const auto& [name, bytes] : memory_.items()) memory_.lose(name);
+  make(16);
+  store_away(whole);
+  EXPECT_EQ(9u, stats().written_items) << "all but one";
+  EXPECT_EQ(1u, stats().unwritten_blocks);
+  EXPECT_EQ(1u, stats().failures);
+  EXPECT_EQ(0u, stats().down);
+  EXPECT_EQ(48u, fetch(whole));
+}
+
 // Wrong bytes are always a miss. The next time the item is right again.
 TEST_F(TierTest, WrongBytesAreMisses) {
   make(16);

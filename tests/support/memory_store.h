@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,11 @@ class MemoryStore {
     }
     replace(key, std::move(bytes));
   }
+  // Takes no item of this name.
+  void refuse(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    refused_.insert(key);
+  }
   void lose(const std::string& key) {
     const std::lock_guard lock(mutex_);
     items_.erase(key);
@@ -113,7 +119,9 @@ class MemoryStore {
     const auto lock = enter();
     if (error != 0) return -error;
     int64_t stored = 0;
-    for (size_t i = 0; i < n && items_.size() < capacity; i++, stored++) {
+    for (size_t i = 0; i < n && items_.size() < capacity; i++) {
+      if (refused_.contains(key_of(items[i]))) continue;
+      stored++;
       const auto* const bytes = static_cast<const unsigned char*>(items[i].data);
       items_[key_of(items[i])].assign(bytes, bytes + items[i].size);
     }
@@ -149,6 +157,7 @@ class MemoryStore {
   Held held_ = Held::none;
   int waiting_ = 0;  // calls that wait while it is held
   std::map<std::string, std::vector<unsigned char>> items_;
+  std::set<std::string> refused_;
 };
 
 }  // namespace cache_test

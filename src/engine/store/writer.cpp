@@ -51,8 +51,9 @@ void Writer::run() noexcept {
   }
 }
 
-// Takes the next content and writes it until it is released or the store fails. Batches go from the
-// end of the text to its beginning, as the items of each do (StoreCalls).
+// Takes the next content and writes it until it is released or the store takes nothing. Batches go
+// from the end of the text to its beginning, as the items of each do (StoreCalls). An item that
+// the store does not take ends nothing: the blocks before it are of use without it.
 void Writer::write_next(uint64_t& written) {
   std::string salt;
   std::vector<int32_t> text;
@@ -67,15 +68,18 @@ void Writer::write_next(uint64_t& written) {
   const uint64_t total = text.size() / format_.block_size();
   const size_t groups = format_.groups();
   const std::vector<ContentKey> keys = format_.keys(salt, text, 0, total);
-  while (written < total) {
-    const uint64_t left = total - written;
+  for (uint64_t left = total; left > 0;) {
     const uint64_t count = std::min<uint64_t>(format_.batch_positions(), left);
     const uint64_t first = left - count;
     const std::chrono::nanoseconds begin = os::thread_time();
-    if (!write_batch(std::span(keys).subspan(first * groups, count * groups), text, first)) return;
-    written += count;
+    const Written batch =
+        write_batch(std::span(keys).subspan(first * groups, count * groups), text, first);
+    if (batch == Written::none) return;
+    written += batch == Written::all ? count : 0;
+    left = first;
     throttle_during_steps(os::thread_time() - begin);
   }
+  if (written < total) return;
   const auto step = worker_.lock();
   if (worker_.content()) worker_.content()->hold().demote();
 }
@@ -113,9 +117,10 @@ std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys,
   return stored;
 }
 
-// Writes a batch of positions that begins at `first`. Returns false if the content was released or
-// the store failed.
-bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first) {
+// Writes a batch of positions that begins at `first`. Returns how many of its items the store has
+// now: none also if the content was released.
+Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text,
+                                    size_t first) {
   const uint64_t text_items = text.size() / format_.block_size() * format_.groups();
   const std::vector<unsigned char> stored = find_stored(keys, text_items);
   std::vector<pkv_store_item> items;
@@ -127,7 +132,7 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
     const size_t position = first + i / format_.groups(), g = i % format_.groups();
     {
       const auto step = worker_.lock();
-      if (!worker_.content()) return false;
+      if (!worker_.content()) return Written::none;
       const memory::BlockTable& table = worker_.content()->table(g);
       known_items_ += stored[i];
       const memory::Block block = table.blocks()[position];
@@ -147,14 +152,14 @@ bool Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text, 
     at += format_.value_bytes(g);
     indices.push_back(i);
   }
-  if (!unsealed.empty() && !read_opaque(opaque)) return false;
+  if (!unsealed.empty() && !read_opaque(opaque)) return Written::none;
   for (const auto& [i, value] : unsealed) format_.seal(i % format_.groups(), keys[i], value);
   const uint64_t written = store_.put(items);
   written_items_ += written;
   for (size_t i = items.size() - written; i < items.size(); i++) written_bytes_ += items[i].size;
-  if (written < items.size()) return false;
+  if (written < items.size()) return written > 0 ? Written::some : Written::none;
   for (const size_t index : indices) store_.known().remember(keys[index]);
-  return true;
+  return Written::all;
 }
 
 // Takes a reference to a block that the engine is about to copy. Throws LIMIT_REACHED, bad_alloc.

@@ -29,7 +29,8 @@ class Writer {
   bool push(Content content, bool asked) noexcept;
   void run() noexcept;
   void write_next(uint64_t& written);
-  bool write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);
+  enum class Written { none, some, all };
+  Written write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);
   using Copies = std::vector<std::vector<memory::BlockIo::Copy>>;  // by group
   void hold(size_t g, memory::Block block);
   bool read_opaque(const Copies& copies);
