@@ -158,5 +158,26 @@ TEST_F(StoreLogger, HearsThatBlocksLeftBeforeTheyWereWritten) {
   EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, said));
 }
 
+TEST_F(StoreLogger, HearsNothingWhenWhatWasReadLeaves) {
+  config_.buffer_bytes = 1;  // Blocks are read one by one.
+  make(8);
+  const Text whole = text(1, 64);
+  serve_and_flush(1);
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  serve(Text(whole.begin(), whole.begin() + 32));
+  uint64_t queued;
+  CHECK(pkv_store_flush(cache_, 60000, &queued));
+  memory_.hold_gets();
+  hint(cache_, PKV_HINT_PREFETCH, whole, "");
+  memory_.await_held_call();
+  {
+    Session greedy = open(cache_);
+    CHECK(pkv_session_reserve(greedy, 8 * 16));
+    EXPECT_EQ(0u, figures().cached_blocks) << "the reader gave up what it had matched";
+  }
+  EXPECT_EQ(0u, lines_.count(PKV_LOG_WARNING, "dropped before they were written"));
+  memory_.go_on();
+}
+
 }  // namespace
 }  // namespace cache_test::logger_test

@@ -53,7 +53,7 @@ bool QueuedStore::release_chosen(const Choose& choose) {
       writer_.worker().release();
   std::sort(from_queue.begin(), from_queue.end());
   queue_.release(from_queue);
-  return !chosen.empty();
+  return std::ranges::any_of(chosen, [&](size_t place) { return place >= read; });
 }
 
 void QueuedStore::log_dropped() noexcept {

@@ -45,7 +45,7 @@ class QueuedStore final : public Store {
   pkv_store_stats stats() const;
 
  private:
-  // Releases what choose() names of all contents. Returns whether it named any.
+  // Releases what choose() names of all contents. Returns whether one of them was not written yet.
   bool release_chosen(const Choose& choose);
   void log_dropped() noexcept;
 
