@@ -503,6 +503,22 @@ TEST_F(TierTest, APrefetchThatIsGivenUpWhileItReadsAddsWhatItRead) {
   check_found(whole, 64);
 }
 
+// Only the one that the reader works on still has a place among the requests.
+TEST_F(TierTest, PrefetchesThatWereGivenUpMakeRoomForOthers) {
+  make(64);
+  const Text first = text(1, 64), beginning = text(2, 16);
+  store_away(first);
+  memory_.hold_gets();
+  prefetch(first);
+  memory_.await_held_call();
+  for (int32_t name = 10; name < 73; name++) prefetch(beginning + text(name, 16));
+  cancel(beginning);
+  for (int32_t name = 10; name < 73; name++) prefetch(text(name, 16));
+  for (int32_t name = 10; name < 73; name++) EXPECT_EQ(1u, count_pending(text(name, 16))) << name;
+  memory_.go_on();
+  EXPECT_EQ(64u, wait(first));
+}
+
 // A thread that waits for a prefetch continues when the prefetch is cancelled, although the store
 // is blocked.
 TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
@@ -521,7 +537,7 @@ TEST_F(TierTest, WaitersOfAPrefetchThatWasGivenUpGoOn) {
   std::future<uint64_t> waiter = wait_for(cancelled);
   cancel(cancelled);
   EXPECT_TRUE(ends(waiter)) << "cancelled";
-  for (int32_t name = 10; name < 71; name++) prefetch(text(name, 64));
+  for (int32_t name = 10; name < 72; name++) prefetch(text(name, 64));
   prefetch(dropped);
   ASSERT_EQ(1u, count_pending(dropped));
   waiter = wait_for(dropped);

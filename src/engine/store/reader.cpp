@@ -66,9 +66,14 @@ uint64_t Reader::wait(std::string_view salt, prefix::Tokens text,
   return static_cast<uint64_t>(pending());
 }
 
+// The thread works on the first request, and removes that itself.
 void Reader::cancel(std::string_view salt, prefix::Tokens text) {
   const std::lock_guard lock(requests_mutex_);
-  for (Prefetch& each : requests_) each.cancelled = each.cancelled || each.concerns(salt, text);
+  if (requests_.empty()) return;
+  Prefetch& first = requests_.front();
+  first.cancelled = first.cancelled || first.concerns(salt, text);
+  std::erase_if(requests_,
+                [&](const Prefetch& each) { return &each != &first && each.concerns(salt, text); });
   ended_.notify_all();
 }
 
