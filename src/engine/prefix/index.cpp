@@ -43,8 +43,7 @@ uint64_t Index::match(Hold& hold, Tokens text, memory::Tables tables) {
   } catch (...) {
     for (const auto& table : tables) table->trim(0);
     for (size_t g = 0; g < tail.size(); g++) data_.groups[g]->pool.release(tail[g]);
-    const std::lock_guard lock(mutex_);
-    uses_.shorten(use, 0);
+    hold.cancel();
     throw;
   }
   for (size_t g = 0; g < tail.size(); g++) tables[g]->append(tail.subspan(g, 1));
