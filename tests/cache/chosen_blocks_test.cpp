@@ -293,6 +293,44 @@ TEST(ChosenBlocks, AfterARunnerThatFailed) {
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
 }
 
+// A step without tokens writes nothing. The block in which its session ends is a full one of
+// another session here, whose bounds stay.
+TEST(ChosenBlocks, KeepTheirBoundsInAStepWithoutTokens) {
+  const Model model{1, 2, 1, 64, 64, PKV_F32};
+  uint64_t tasks = 0;
+  pkv_runner runner{};
+  runner.user = &tasks;
+  runner.threads = 1;
+  runner.run = [](void* user, size_t n, void (*task)(void*, size_t, uint32_t), void* context) {
+    *static_cast<uint64_t*>(user) += n;
+    for (size_t i = 0; i < n; i++) task(context, i, 0);
+  };
+  ModelConfig config = config_of(model, 64);
+  config.threads = 0;
+  config.runner = &runner;
+  const Cache cache = create(config);
+  const Session session = open(cache);
+  Random random(3);
+  step(cache, session, model, 100, random);
+  std::vector<Session> forks;
+  for (uint64_t block = 1; block < 5; block++) {
+    forks.push_back(fork(session));
+    CHECK(pkv_session_trim(forks.back(), block * 16 + 8));
+  }
+  Rows q(1, 2, 64);
+  q.fill(random);
+  const auto count_tasks = [&] {
+    tasks = 0;
+    choose(cache, session, model, q, 2);
+    return tasks;
+  };
+  EXPECT_LT(0u, count_tasks()) << "bounds are computed";
+  const uint64_t before = count_tasks();
+  Batch batch = begin(cache, {forks[0], forks[1], forks[2], forks[3]}, {0, 0, 0, 0});
+  commit(batch);
+  EXPECT_EQ(before, count_tasks());
+}
+
 TEST(ChosenBlocks, CountInTheStatistics) {
   Model model{1, 2, 1, 64, 64, PKV_BF16};
   Cache cache = create(config_of(model, 64));

@@ -49,7 +49,7 @@ void KvTable::begin(uint64_t length, uint64_t end, bool copies,
   size_before_step_ = blocks_.size();
   if (copies) copy_tail(length, spares_.take(fresh));
   if (!fresh.empty()) append(fresh);
-  if (KeyBounds* const bounds = group_.bounds())
+  if (KeyBounds* const bounds = group_.bounds(); bounds != nullptr && end > length)
     for (size_t i = group_.block_of(length); i < group_.blocks_for(end); i++)
       bounds->forget(ids_[i]);
 }
