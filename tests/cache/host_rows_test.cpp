@@ -197,6 +197,26 @@ TEST_F(HostRows, PackedRowsFromFirstRows) {
           pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to, nullptr));
 }
 
+// A sequence has the same rows of a mask of bytes wherever its rows are in a tensor. (The last row
+// of the mask is that of the last query, so an offset would read beyond it.)
+TEST_F(HostRows, PackedRowsFromFirstRowsKeepTheirMasks) {
+  constexpr size_t columns = 60, rows = 20;
+  std::vector<uint8_t> bytes(4 * rows * columns);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.between(0, 1));
+  const auto mask = made<pkv_mask>({.kind = PKV_MASK_BYTES,
+                                    .data = bytes.data(),
+                                    .row_stride = columns,
+                                    .batch_stride = rows * columns,
+                                    .columns = columns});
+  AttentionParams given;
+  given.mask = &mask;
+  const Rows expected = attend(host.get(), given);
+  pkv_kv_sequences sequences = host.get();
+  const uint32_t cumulative[] = {0, 5, 6, 6};
+  sequences.first_rows = cumulative;
+  EXPECT_TRUE(expected == attend(sequences, given));
+}
+
 TEST_F(HostRows, RefusesPaddedBatchesWhoseSequencesMeet) {
   const pkv_kv_sequences sequences = host.get();
   Rows wide(4 * 64, heads, value_dim);

@@ -100,9 +100,10 @@ struct AttendCall {
   rows::BatchRows rows;                       // which rows of q and out each sequence has
   rows::BatchTensor q, out;
 
-  // Returns the row of a sequence's first query in that sequence's part of a bool mask.
+  // Returns the row of a sequence's first query in that sequence's part of a bool mask: in a padded
+  // batch the rows before it are padding, else it is row 0, wherever the query is in a tensor.
   uint64_t mask_row(const rows::Sequence& sequence) const {
-    return rows.first(sequence.index, 0, true);
+    return q.batch_stride != 0 ? rows.first(sequence.index, 0, true) : 0;
   }
 };
 
