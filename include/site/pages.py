@@ -50,6 +50,7 @@ PARTS = {
     ],
     "Engines": [
         "bindings/engines",
+        "bindings/engines/llama.cpp",
         "bindings/engines/candle",
         "bindings/engines/transformers",
         "bindings/engines/transformers/MODELS.md",

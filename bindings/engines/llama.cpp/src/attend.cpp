@@ -1,0 +1,267 @@
+#include "attend.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ggml_pagedkv {
+
+using ggml::api;
+using ggml::Tensor;
+
+namespace {
+
+// The sources of the operation. The axes of q are [stream][query head][row][dim], those of k and v
+// [stream][KV head][cell][dim], those of out [stream][row][query head][dim].
+struct Operation {
+  const Tensor &out, &q, &k, &v;
+  const Tensor *mask, *sinks;
+  float scale, max_bias, softcap;
+
+  explicit Operation(const Tensor& op)
+      : out(op), q(*op.src[0]), k(*op.src[1]), v(*op.src[2]), mask(op.src[3]), sinks(op.src[4]) {
+    std::memcpy(&scale, &op.op_params[0], sizeof scale);
+    std::memcpy(&max_bias, &op.op_params[1], sizeof max_bias);
+    std::memcpy(&softcap, &op.op_params[2], sizeof softcap);
+  }
+
+  int64_t rows() const { return q.ne[1]; }
+  int64_t heads() const { return q.ne[2]; }
+  int64_t streams() const { return q.ne[3]; }
+  // A row is the only one of its stream, or follows the one before it.
+  size_t row_bytes() const { return rows() == 1 ? q.nb[3] : q.nb[1]; }
+  int64_t cells() const { return k.ne[1]; }
+  // Cells are blocks of one token. A stream begins this many blocks after the one before it.
+  int64_t stream_blocks() const {
+    return streams() > 1 ? static_cast<int64_t>(k.nb[3] / k.nb[1]) : 0;
+  }
+  bool latent() const {
+    return v.data == k.data && v.type == k.type && v.nb[1] == k.nb[1] && v.nb[2] == k.nb[2] &&
+           v.ne[0] <= k.ne[0];
+  }
+};
+
+size_t element_bytes(int type) { return type == ggml::F32 ? 4 : 2; }
+
+pkv_dtype dtype_of(const Tensor& tensor) {
+  return tensor.type == ggml::F32 ? PKV_F32 : tensor.type == ggml::F16 ? PKV_F16 : PKV_BF16;
+}
+
+// Returns whether k or v can be a pkv_kv_view whose blocks are cells.
+bool supports_rows(const Tensor& rows) {
+  if (rows.type != ggml::F32 && rows.type != ggml::F16 && rows.type != ggml::BF16) return false;
+  const size_t bytes = element_bytes(rows.type);
+  // Rows that follow each other in memory do so in steps of whole rows.
+  return rows.ne[0] >= 16 && rows.ne[0] <= 576 && rows.ne[0] % 16 == 0 && rows.nb[0] == bytes &&
+         rows.nb[1] > 0 && rows.nb[1] % bytes == 0 && rows.nb[2] % bytes == 0 &&
+         (rows.ne[3] == 1 || rows.nb[3] % rows.nb[1] == 0);
+}
+
+// Returns whether the rows of q, or of out, can be a pkv_tensor.
+bool supports_tensor(const Tensor& t, size_t row_bytes, size_t head_bytes) {
+  return t.type == ggml::F32 && t.nb[0] == 4 && row_bytes % 4 == 0 && head_bytes % 4 == 0 &&
+         row_bytes > 0 && head_bytes > 0 && t.nb[3] % 4 == 0;
+}
+
+bool fits(int64_t n) { return n >= 1 && n < INT32_MAX; }
+
+int64_t elements(size_t bytes, const Tensor& tensor) {
+  return static_cast<int64_t>(bytes / element_bytes(tensor.type));
+}
+
+pkv_kv_view view_of(const Operation& op) {
+  pkv_kv_view kv{};
+  kv.struct_size = sizeof kv;
+  kv.layout = PKV_LAYOUT_PLAIN;
+  kv.block_size = 1;
+  kv.kv_heads = static_cast<uint32_t>(op.k.ne[2]);
+  kv.key_dim = static_cast<uint32_t>(op.k.ne[0]);
+  kv.value_dim = static_cast<uint32_t>(op.v.ne[0]);
+  kv.dtype = dtype_of(op.k);
+  kv.value_dtype = dtype_of(op.v);
+  kv.blocks = static_cast<uint64_t>((op.streams() - 1) * op.stream_blocks() + op.cells());
+  kv.k = op.k.data;
+  kv.k_block_stride = kv.k_row_stride = elements(op.k.nb[1], op.k);
+  kv.k_head_stride = elements(op.k.nb[2], op.k);
+  kv.latent = op.latent() ? 1 : 0;
+  if (kv.latent != 0) return kv;
+  kv.v = op.v.data;
+  kv.v_block_stride = kv.v_row_stride = elements(op.v.nb[1], op.v);
+  kv.v_head_stride = elements(op.v.nb[2], op.v);
+  return kv;
+}
+
+// The rows of q or out from the first of a stream on.
+pkv_tensor tensor_of(const Tensor& t, int64_t stream, size_t row_bytes, size_t head_bytes) {
+  pkv_tensor tensor{};
+  tensor.data = static_cast<char*>(t.data) + static_cast<size_t>(stream) * t.nb[3];
+  tensor.dtype = PKV_F32;
+  tensor.row_stride = elements(row_bytes, t);
+  tensor.head_stride = elements(head_bytes, t);
+  return tensor;
+}
+
+Mask mask_of(const Operation& op) {
+  Mask mask{};
+  mask.cells = op.cells();
+  mask.rows = op.rows();
+  mask.streams = op.streams();
+  mask.stream_blocks = op.stream_blocks();
+  mask.joined = op.q.nb[3] == static_cast<size_t>(op.rows()) * op.row_bytes();
+  if (op.mask == nullptr) return mask;
+  mask.data = static_cast<const uint16_t*>(op.mask->data);
+  mask.row_stride = elements(op.mask->nb[1], *op.mask);
+  if (op.mask->ne[3] > 1) mask.stream_stride = elements(op.mask->nb[3], *op.mask);
+  return mask;
+}
+
+pkv_status attend(pkv_compute compute, const Operation& op, const Call& call) {
+  const pkv_kv_view kv = view_of(op);
+  pkv_kv_sequences sequences{};
+  sequences.struct_size = sizeof sequences;
+  sequences.query_heads = static_cast<uint32_t>(op.heads());
+  sequences.count = call.query_lengths.size();
+  sequences.query_lengths = call.query_lengths.data();
+  sequences.kv_lengths = call.kv_lengths.data();
+  sequences.block_tables = call.block_tables.data();
+  sequences.block_table_stride = call.block_table_stride;
+  sequences.first_rows = call.first_rows.data();
+  sequences.query_positions = call.query_positions.data();
+  pkv_mask mask{};
+  mask.struct_size = sizeof mask;
+  mask.kind = PKV_MASK_BYTES;
+  mask.data = call.seen.data();
+  mask.columns = call.block_table_stride;
+  mask.row_stride = static_cast<int64_t>(call.block_table_stride);
+  pkv_attention_params params{};
+  params.struct_size = sizeof params;
+  params.scale = op.scale;
+  params.softcap = op.softcap;
+  params.window = call.window;
+  if (op.sinks != nullptr) params.sink_logits = static_cast<const float*>(op.sinks->data);
+  if (!call.seen.empty()) params.mask = &mask;
+  const pkv_tensor q = tensor_of(op.q, call.stream, op.row_bytes(), op.q.nb[2]);
+  const pkv_tensor out = tensor_of(op.out, call.stream, op.out.nb[2], op.out.nb[1]);
+  return pkv_kv_attend(compute, &kv, &sequences, &params, &q, &out, nullptr);
+}
+
+// Returns a runner over as many of the OpenMP threads as ggml itself uses, on which its workers
+// wait for their next work. UNSUPPORTED: ggml has threads of its own.
+pkv_status openmp_runner(int threads, pkv_runner* runner) {
+  ggml::Device* const cpu = api.backend_dev_by_type(ggml::cpu_device);
+  auto* const features =
+      reinterpret_cast<ggml::Feature* (*)(ggml::Registration*)>(api.backend_reg_get_proc_address(
+          api.backend_dev_backend_reg(cpu), "ggml_backend_get_features"));
+  bool openmp = false;
+  if (features != nullptr)
+    for (const ggml::Feature* f = features(api.backend_dev_backend_reg(cpu)); f->name != nullptr;
+         f++)
+      openmp = openmp || std::strcmp(f->name, "OPENMP") == 0;
+  if (!openmp) return PKV_UNSUPPORTED;
+  // Makes the library that ggml has loaded for itself visible to pkv_openmp_runner().
+  for (const char* name : {"libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"})
+    if (void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
+        library != nullptr) {
+      const auto get = reinterpret_cast<int (*)()>(dlsym(library, "omp_get_max_threads"));
+      const auto set = reinterpret_cast<void (*)(int)>(dlsym(library, "omp_set_num_threads"));
+      if (get == nullptr || set == nullptr) continue;
+      // The runner takes the number that is set for the calling thread.
+      const int before = get();
+      if (threads > 0) set(threads);
+      const pkv_status status = pkv_openmp_runner(runner);
+      set(before);
+      return status;
+    }
+  return PKV_UNSUPPORTED;
+}
+
+}  // namespace
+
+bool supports(const Tensor& out) {
+  if (out.src[0] == nullptr || out.src[1] == nullptr || out.src[2] == nullptr) return false;
+  const Operation op(out);
+  const Tensor &q = op.q, &k = op.k, &v = op.v;
+  if (!supports_rows(k) || !supports_rows(v) || !supports_tensor(q, op.row_bytes(), q.nb[2]) ||
+      !supports_tensor(out, out.nb[2], out.nb[1]))
+    return false;
+  if (q.ne[0] != k.ne[0] || v.ne[1] != k.ne[1] || v.ne[2] != k.ne[2] || q.ne[3] != k.ne[3] ||
+      q.ne[3] != v.ne[3])
+    return false;
+  if (out.ne[0] != v.ne[0] || out.ne[1] != q.ne[2] || out.ne[2] != q.ne[1] || out.ne[3] != q.ne[3])
+    return false;
+  if (!fits(q.ne[1]) || !fits(q.ne[2]) || !fits(q.ne[3]) || !fits(k.ne[1]) || !fits(k.ne[2]) ||
+      q.ne[2] % k.ne[2] != 0)
+    return false;
+  // The streams of K and V have the same cells.
+  const int64_t last_stream = (op.streams() - 1) * op.stream_blocks();
+  if (op.streams() > 1 && (v.nb[3] / v.nb[1] != k.nb[3] / k.nb[1] || last_stream > INT32_MAX))
+    return false;
+  if (!fits(op.streams() * op.rows()) || !fits(last_stream + op.cells())) return false;
+  if (op.mask != nullptr) {
+    const Tensor& m = *op.mask;
+    if (m.type != ggml::F16 || m.nb[0] != 2 || m.ne[0] < op.cells() || m.ne[1] < op.rows() ||
+        m.ne[2] != 1 || m.nb[1] % 2 != 0 || m.nb[3] % 2 != 0 ||
+        (m.ne[3] != 1 && m.ne[3] != op.streams()))
+      return false;
+  }
+  if (op.sinks != nullptr &&
+      (op.sinks->type != ggml::F32 || op.sinks->nb[0] != 4 || op.sinks->ne[0] != op.heads()))
+    return false;
+  // With ALiBi (max_bias) the mask is additive. Later parameters and sources than those known (3 is
+  // the precision, 4 bounds how many cells a row sees) may mean anything.
+  return std::isfinite(op.scale) && op.scale != 0 && op.max_bias == 0 &&
+         std::isfinite(op.softcap) && op.softcap >= 0 &&
+         std::all_of(out.op_params + 5, std::end(out.op_params),
+                     [](int32_t p) { return p == 0; }) &&
+         std::all_of(out.src + 5, std::end(out.src), [](const Tensor* t) { return t == nullptr; });
+}
+
+Attention::~Attention() {
+  for (const auto& [threads, compute] : computes_) pkv_compute_destroy(compute);
+}
+
+pkv_compute Attention::compute_of_threads() {
+  const auto [at, is_new] = computes_.try_emplace(threads_, nullptr);
+  if (!is_new) return at->second;
+  pkv_compute_config config{};
+  config.struct_size = sizeof config;
+  pkv_runner runner{};
+  if (openmp_runner(threads_, &runner) == PKV_OK) {
+    config.runner = &runner;
+  } else {
+    pkv_compute_info all{};
+    all.struct_size = sizeof all;
+    if (pkv_compute_get_info(nullptr, &all) == PKV_OK && threads_ > 0)
+      config.threads = std::min(static_cast<uint32_t>(threads_), all.threads);
+  }
+  // If it fails, NULL is the default of the process: one thread per CPU.
+  pkv_compute_create(&config, &at->second);
+  return at->second;
+}
+
+bool Attention::compute(const Tensor& out) {
+  const Operation op(out);
+  const Plan& plan = plans_.of(mask_of(op));
+  if (plan.additive) return false;
+  const pkv_compute compute = compute_of_threads();
+  for (const Call& call : plan.calls)
+    if (const pkv_status status = attend(compute, op, call); status != PKV_OK) {
+      if (api.log_internal != nullptr)
+        api.log_internal(ggml::log_warning, "pagedkv: %s (%s): ggml computes it\n",
+                         pkv_last_error(), pkv_status_name(status));
+      return false;
+    }
+  for (const int64_t row : plan.unseeing) {
+    char* const first = static_cast<char*>(out.data) +
+                        static_cast<size_t>(row / op.rows()) * out.nb[3] +
+                        static_cast<size_t>(row % op.rows()) * out.nb[2];
+    for (int64_t head = 0; head < op.heads(); head++)
+      std::memset(first + static_cast<size_t>(head) * out.nb[1], 0,
+                  static_cast<size_t>(out.ne[0]) * 4);
+  }
+  return true;
+}
+
+}  // namespace ggml_pagedkv

@@ -1,0 +1,39 @@
+// Computes ggml's operation FLASH_ATTN_EXT with libpagedkv.
+#pragma once
+
+#include <pagedkv/pagedkv.h>
+
+#include <map>
+
+#include "interface.h"
+#include "plan.h"
+
+namespace ggml_pagedkv {
+
+// Returns whether attend() computes an operation, unless its mask, whose values are not known yet,
+// turns out to be additive.
+bool supports(const ggml::Tensor& op);
+
+// Threads and plans of one backend.
+class Attention {
+ public:
+  Attention() = default;
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+  ~Attention();
+
+  void set_threads(int threads) { threads_ = threads; }
+
+  // Computes an operation. Returns false, and leaves it to another backend, if libpagedkv cannot.
+  // Throws bad_alloc.
+  bool compute(const ggml::Tensor& op);
+
+ private:
+  pkv_compute compute_of_threads();
+
+  int threads_ = 0;  // 0: one per CPU
+  std::map<int, pkv_compute> computes_;
+  Plans plans_;
+};
+
+}  // namespace ggml_pagedkv

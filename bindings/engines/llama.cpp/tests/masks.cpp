@@ -1,0 +1,264 @@
+// Operations with masks as llama.cpp makes them, computed by the plug-in and in double precision:
+//
+//   masks LIBGGML-PAGEDKV.SO FOLDER_OF_GGMLS_BACKENDS
+//
+// test-backend-ops fills its masks with random numbers, which the plug-in passes on.
+#include <ggml-alloc.h>
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr float hidden = -std::numeric_limits<float>::infinity();
+
+struct Shape {
+  int64_t key_dim, value_dim, kv_heads, group, cells, rows, streams;
+  ggml_type key_type, value_type;
+  bool cache_order = true;  // as llama.cpp has its memory: [cell][head][dim]; or [head][cell][dim]
+  bool latent = false, sinks = false;
+  float softcap = 0;
+};
+
+// Whether row r of stream s sees cell c.
+using Sees = std::function<bool(int64_t s, int64_t r, int64_t c)>;
+
+std::mt19937 generator(1);
+
+ggml_tensor* tensor(ggml_context* context, ggml_type type, int64_t dim, int64_t rows, int64_t heads,
+                    int64_t streams, bool cache_order) {
+  return cache_order
+             ? ggml_permute(context, ggml_new_tensor_4d(context, type, dim, heads, rows, streams),
+                            0, 2, 1, 3)
+             : ggml_new_tensor_4d(context, type, dim, rows, heads, streams);
+}
+
+void fill(ggml_tensor* t) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(ggml_nelements(t)));
+  for (float& value : values) value = normal(generator);
+  if (t->type == GGML_TYPE_F16)
+    ggml_fp32_to_fp16_row(values.data(), static_cast<ggml_fp16_t*>(t->data), ggml_nelements(t));
+  else if (t->type == GGML_TYPE_BF16)
+    ggml_fp32_to_bf16_row(values.data(), static_cast<ggml_bf16_t*>(t->data), ggml_nelements(t));
+  else
+    std::copy(values.begin(), values.end(), static_cast<float*>(t->data));
+}
+
+char* element(const ggml_tensor* t, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
+  return static_cast<char*>(t->data) + i0 * static_cast<int64_t>(t->nb[0]) +
+         i1 * static_cast<int64_t>(t->nb[1]) + i2 * static_cast<int64_t>(t->nb[2]) +
+         i3 * static_cast<int64_t>(t->nb[3]);
+}
+
+double get(const ggml_tensor* t, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
+  const char* const at = element(t, i0, i1, i2, i3);
+  switch (t->type) {
+    case GGML_TYPE_F16:
+      return ggml_fp16_to_fp32(*reinterpret_cast<const ggml_fp16_t*>(at));
+    case GGML_TYPE_BF16:
+      return ggml_bf16_to_fp32(*reinterpret_cast<const ggml_bf16_t*>(at));
+    default:
+      return *reinterpret_cast<const float*>(at);
+  }
+}
+
+// Returns the largest difference from double precision.
+double error_of(const Shape& shape, const ggml_tensor* out) {
+  const ggml_tensor *q = out->src[0], *k = out->src[1], *v = out->src[2], *mask = out->src[3],
+                    *sinks = out->src[4];
+  const double scale = 1 / std::sqrt(static_cast<double>(shape.key_dim));
+  double worst = 0;
+  std::vector<double> weights(static_cast<size_t>(shape.cells));
+  for (int64_t s = 0; s < shape.streams; s++)
+    for (int64_t h = 0; h < q->ne[2]; h++)
+      for (int64_t r = 0; r < shape.rows; r++) {
+        double sum = sinks != nullptr ? std::exp(get(sinks, h, 0, 0, 0)) : 0;
+        for (int64_t c = 0; c < shape.cells; c++) {
+          const double added = mask != nullptr ? get(mask, c, r, 0, s % mask->ne[3]) : 0;
+          weights[static_cast<size_t>(c)] = 0;
+          if (added == hidden) continue;
+          double score = 0;
+          for (int64_t d = 0; d < shape.key_dim; d++)
+            score += get(q, d, r, h, s) * get(k, d, c, h / shape.group, s);
+          score *= scale;
+          if (shape.softcap != 0) score = shape.softcap * std::tanh(score / shape.softcap);
+          sum += weights[static_cast<size_t>(c)] = std::exp(score + added);
+        }
+        for (int64_t d = 0; d < shape.value_dim; d++) {
+          double value = 0;
+          for (int64_t c = 0; c < shape.cells; c++)
+            if (const double weight = weights[static_cast<size_t>(c)]; weight != 0)
+              value += weight * get(v, d, c, h / shape.group, s);
+          if (sum != 0) value /= sum;
+          const double difference = std::abs(value - get(out, d, h, r, s));
+          // Not a number is an error, too.
+          if (!(difference <= worst)) worst = difference;
+        }
+      }
+  return worst;
+}
+
+int failures = 0, shapes = 0;
+ggml_backend_t backend;
+void (*counts)(uint64_t*);
+
+// Runs an operation and checks its result, and who computed it.
+void check(const char* name, const Shape& shape, const Sees& sees, bool shared_mask = false,
+           float hint = 0) {
+  static std::vector<char> memory(size_t{1} << 24);
+  ggml_context* const context = ggml_init({memory.size(), memory.data(), false});
+  ggml_tensor* const q = tensor(context, GGML_TYPE_F32, shape.key_dim, shape.rows,
+                                shape.kv_heads * shape.group, shape.streams, shape.cache_order);
+  ggml_tensor* const k = tensor(context, shape.key_type, shape.key_dim, shape.cells, shape.kv_heads,
+                                shape.streams, shape.cache_order);
+  ggml_tensor* const v =
+      shape.latent ? ggml_view_4d(context, k, shape.value_dim, shape.cells, shape.kv_heads,
+                                  shape.streams, k->nb[1], k->nb[2], k->nb[3], 0)
+                   : tensor(context, shape.value_type, shape.value_dim, shape.cells, shape.kv_heads,
+                            shape.streams, shape.cache_order);
+  ggml_tensor* mask = nullptr;
+  for (ggml_tensor* t : {q, k, v}) fill(t);
+  if (sees) {
+    const int64_t padded = (shape.rows + 63) / 64 * 64;
+    mask = ggml_new_tensor_4d(context, GGML_TYPE_F16, shape.cells, padded, 1,
+                              shared_mask ? 1 : shape.streams);
+    auto* at = static_cast<ggml_fp16_t*>(mask->data);
+    for (int64_t s = 0; s < mask->ne[3]; s++)
+      for (int64_t r = 0; r < padded; r++)
+        for (int64_t c = 0; c < shape.cells; c++)
+          *at++ = ggml_fp32_to_fp16(r < shape.rows && sees(s, r, c) ? hint : hidden);
+    // What no row sees has no effect, even if it is not a number.
+    for (int64_t s = 0; s < shape.streams; s++)
+      for (int64_t c = 0; c < shape.cells; c++) {
+        bool seen = false;
+        for (int64_t r = 0; r < shape.rows && !seen; r++) seen = sees(shared_mask ? 0 : s, r, c);
+        for (int64_t h = 0; h < shape.kv_heads && !seen; h++)
+          for (ggml_tensor* t : {k, v})
+            std::memset(element(t, 0, c, h, s), 0xFF, ggml_row_size(t->type, t->ne[0]));
+      }
+  }
+  ggml_tensor* const out = ggml_flash_attn_ext(
+      context, q, k, v, mask, 1 / std::sqrt(static_cast<float>(shape.key_dim)), 0, shape.softcap);
+  if (shape.sinks) {
+    ggml_tensor* const sinks = ggml_new_tensor_1d(context, GGML_TYPE_F32, q->ne[2]);
+    fill(sinks);
+    ggml_flash_attn_ext_add_sinks(out, sinks);
+  }
+  ggml_cgraph* const graph = ggml_new_graph(context);
+  ggml_build_forward_expand(graph, out);
+  // Twice, with the same plan.
+  for (int turn = 0; turn < 2; turn++) {
+    uint64_t before[2], after[2];
+    counts(before);
+    ggml_set_zero(out);
+    const bool supported = ggml_backend_supports_op(backend, out);
+    const bool done =
+        supported && ggml_backend_graph_compute(backend, graph) == GGML_STATUS_SUCCESS;
+    counts(after);
+    const int by = hint == 0 ? 0 : 1;
+    const double error = done ? error_of(shape, out) : NAN;
+    // ggml adds up values of f16 in f16.
+    const double bound = by == 0 ? 1e-5 : 1e-2;
+    if (!(error <= bound) || after[by] != before[by] + 1 || after[1 - by] != before[1 - by]) {
+      failures++;
+      std::printf("FAILED %s, turn %d: %s, error %g, computed %d, passed on %d\n", name, turn,
+                  supported ? "supported" : "not supported", error,
+                  static_cast<int>(after[0] - before[0]), static_cast<int>(after[1] - before[1]));
+    }
+  }
+  shapes++;
+  ggml_free(context);
+}
+
+int64_t cell_order(int64_t c, int64_t cells) { return c * 37 % cells; }  // 37 and cells are coprime
+
+void check_masks(const Shape& shape) {
+  const int64_t n = shape.cells, rows = shape.rows, past = n - rows;
+  check("no mask", shape, nullptr);
+  check("causal", shape, [=](int64_t, int64_t r, int64_t c) { return c <= past + r; });
+  check("part of the cache", shape, [=](int64_t, int64_t r, int64_t c) { return c <= n / 2 + r; });
+  check("window", shape,
+        [=](int64_t, int64_t r, int64_t c) { return c <= past + r && c > past + r - 20; });
+  check("window from the start", shape,
+        [=](int64_t, int64_t r, int64_t c) { return c <= r && c > r - 5; });
+  check("window in a ring", shape, [=](int64_t, int64_t r, int64_t c) {
+    const int64_t position = (c + n / 3) % n;
+    return position <= past + r && position > past + r - 20;
+  });
+  check("cells in any order", shape,
+        [=](int64_t, int64_t r, int64_t c) { return cell_order(c, n) <= past + r; });
+  check("a row that sees nothing", shape,
+        [=](int64_t, int64_t r, int64_t c) { return r != rows / 2 && c <= past + r; });
+  check("nothing at all", shape, [](int64_t, int64_t, int64_t) { return false; });
+  for (const int64_t own : {1, 2, 5})
+    check("slots with one prompt", shape, [=](int64_t, int64_t r, int64_t c) {
+      return c < n - rows * own || (c - (n - rows * own)) / own == r;
+    });
+  check("two sequences", shape, [=](int64_t, int64_t r, int64_t c) {
+    return c % 2 == (r < rows / 2 ? 0 : 1) && c / 2 <= n / 4 + r;
+  });
+  check("a tree", shape, [=](int64_t, int64_t r, int64_t c) {
+    const int64_t token = c - past;
+    return token < 0 || token == r || (token < r && ((r + 1) >> 1) == token + 1);
+  });
+  check("random", shape,
+        [](int64_t, int64_t r, int64_t c) { return (r * 7919 + c * 104729) % 11 < 5; });
+  check("not causal", shape, [=](int64_t, int64_t r, int64_t c) { return c < n - 3 || r < 2; });
+  check("streams of different lengths", shape,
+        [=](int64_t s, int64_t r, int64_t c) { return c <= n / (s + 2) + r; });
+  check(
+      "one mask for all streams", shape,
+      [=](int64_t, int64_t r, int64_t c) { return c <= past + r; }, true);
+  check(
+      "additive", shape, [=](int64_t, int64_t r, int64_t c) { return c <= past + r; }, false,
+      -0.5f);
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  ggml_backend_load_all_from_path(arguments[2]);
+  const ggml_backend_reg_t plugin = ggml_backend_load(arguments[1]);
+  if (plugin == nullptr) return 1;
+  counts = reinterpret_cast<void (*)(uint64_t*)>(
+      ggml_backend_reg_get_proc_address(plugin, "pagedkv_counts"));
+  backend = ggml_backend_dev_init(ggml_backend_reg_dev_get(plugin, 0), nullptr);
+  // The first graph of a context may be a question of llama.cpp: see plugin.cpp.
+  ggml_init_params one{1 << 20, nullptr, false};
+  ggml_context* const context = ggml_init(one);
+  for (const int64_t rows : {1, 2}) {
+    ggml_tensor* const q = ggml_new_tensor_4d(context, GGML_TYPE_F32, 64, rows, 2, 1);
+    ggml_tensor* const k = ggml_new_tensor_4d(context, GGML_TYPE_F16, 64, 32, 2, 1);
+    for (int turn = 0; turn < 2; turn++)
+      if (ggml_backend_supports_op(
+              backend, ggml_flash_attn_ext(context, q, k, k, nullptr, 1, 0, 0)) != (rows == 2)) {
+        std::printf("FAILED the first graph, %d rows, turn %d\n", static_cast<int>(rows), turn);
+        failures++;
+      }
+  }
+  ggml_free(context);
+
+  constexpr ggml_type f32 = GGML_TYPE_F32, f16 = GGML_TYPE_F16, bf16 = GGML_TYPE_BF16;
+  for (const bool cache_order : {true, false})
+    for (const int64_t streams : {1, 3})
+      for (const int64_t rows : {1, 8, 33}) {
+        check_masks({64, 64, 2, 3, 144, rows, streams, f16, f16, cache_order});
+        check_masks({128, 64, 1, 4, 101, rows, streams, bf16, f32, cache_order, false, true});
+        check_masks({80, 96, 2, 1, 97, rows, streams, f32, bf16, cache_order, false, false, 7});
+      }
+  check_masks({576, 512, 1, 8, 90, 5, 2, f16, f16, true, true});
+  std::printf("%d shapes with masks, %d failed\n", shapes, failures);
+  ggml_backend_free(backend);
+  return failures == 0 ? 0 : 1;
+}
