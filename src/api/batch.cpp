@@ -14,8 +14,9 @@
 namespace pkv::api {
 namespace {
 
-// The handles of the sessions that a batch holds. Its end frees them for other calls. If the batch
-// could not begin, the call still has their leases and this has no effect.
+// The handles of the sessions that a batch holds. The destructor lets other calls use these
+// sessions again. If the batch could not begin, it does nothing: the call still has the leases of
+// them.
 struct HeldSessions {
   ~HeldSessions() {
     for (const uint64_t session : handles) end_batch_hold(session);

@@ -70,7 +70,7 @@ constexpr uint64_t generation_of(uint64_t word) { return word >> 32; }
 
 // All entries of the process, in chunks that are created on demand. Each cache takes runs of
 // entries for its children, so that they are found without a look at those of others; the rest
-// belong to a entry without an object, the root. It takes no lock.
+// belong to an entry without an object, the root. It takes no lock.
 class HandleTable {
  public:
   // The entry with this index, or NULL if its chunk was never created.

@@ -186,8 +186,8 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
       taken_before = taken;
       continue;
     }
-    // Tails may not help: the index cannot let go of one while a session uses its text whose own
-    // reference to it was refused.
+    // To give up tails may free nothing: the index keeps a tail as long as any session uses its
+    // text, even one that got no reference to the block because that had too many.
     const bool only_tails = !expired && price.holders.empty() && price.pins.empty();
     if (only_tails && !look_again(late++, purpose)) return {lacking, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);

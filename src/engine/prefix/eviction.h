@@ -18,8 +18,8 @@ class Eviction {
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
   void clear(Space& space) noexcept;
   void clear() noexcept;
-  // Evicts unused blocks of a space, least recently used first, to fit `wanted` blocks into its
-  // quota. Returns how many of them fit.
+  // Evicts unused blocks of a space, those of the lowest retention first and among these the least
+  // recently used ones, to fit `wanted` blocks into its quota. Returns how many of them fit.
   uint64_t make_room_in_quota(Space& space, uint64_t wanted) noexcept;
   // Returns false if that certainly has no room for one block.
   bool may_have_room_in_quota(Space& space) const noexcept;

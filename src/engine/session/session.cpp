@@ -124,10 +124,9 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
                                        reservation.take(g, counts[g]));
 }
 
-// Gives the content to the prefix index and the store. Spare blocks are released first: while a
-// session has some, its last state is not shared, so that a step can reuse that block
-// (BlockTable::length_to_share()).
-// What a hint said to drop at the end is not kept.
+// Gives the content to the prefix index and the store, except what a hint said to drop when the
+// session is closed. Spare blocks are released first: while a session has some, its last state is
+// not shared, so that a step can reuse that block (BlockTable::length_to_share()).
 void Session::pass_on(When when) noexcept {
   for (const auto& table : content_.tables()) table->release_spares();
   publish(prefix::IfLocked::wait);

@@ -109,10 +109,10 @@ class Session {
   void list_expired(std::span<const memory::StepNeed> needs, prefix::OwnBlocks& listed) const;
   // Releases the shared blocks that copies replaced. The step can then only be committed.
   void drop_originals() noexcept;
-  // Ends the step and keeps its first `count` new tokens. `ids` holds their ids, or nothing if none
-  // is known; for a PKV_NO_TOKEN the session takes the id that it remembers. The driver counts the
-  // tokens in the cache's statistics, once for all of its sessions.
-  // `kept`: which new tokens these are; empty: the first ones.
+  // Ends the step and keeps `count` of its new tokens: those whose indices are in `kept`, or the
+  // first ones if that is empty. `ids` holds the ids of the tokens that stay, or nothing if none is
+  // known; for a PKV_NO_TOKEN the session takes the id that it remembers. The caller counts the
+  // tokens in the cache's statistics, once for all sessions of the step.
   void commit(std::span<const int32_t> ids, uint64_t count,
               std::span<const uint32_t> kept) noexcept;
   // Ends the step, drops its new tokens and puts the shared blocks back that copies replaced.

@@ -31,9 +31,10 @@ class Needs {
   void skip_last_copies();
   // Does the same for one block, which need not be such a tail, after a reference to it is gone.
   void skip_last_copy(size_t group, uint32_t id);
-  // Lists the other tails, of which one more copy can be skipped once nobody but the writers holds
-  // them, if that makes a block free: one of several writers keeps its spare block for the case
-  // that the step is aborted. Counts what begins, too.
+  // Lists the tails that every writer copies because somebody else holds them, too: once that one
+  // lets go, one writer needs no copy. Leaves out a tail where this would free no block: if there
+  // are several writers and the longest one has a spare block for its copy, it keeps that block for
+  // the case that the step is aborted. Also sets own.beginning.
   void list_tails(prefix::OwnBlocks& own) const;
 
   // By group.

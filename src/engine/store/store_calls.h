@@ -13,8 +13,9 @@
 
 namespace pkv::store {
 
-// Whether calls that read, or that write, fail at present: a full disk or a read-only server
-// can still be read. Calls in a pause return 0 at once; it doubles with each failure in a row.
+// Whether calls of one kind fail at present: those that read, that write or that delete. A full
+// disk or a read-only server can still be read. After a failure there is a pause, in which calls
+// return 0 at once; it doubles with each failure in a row.
 class CallState {
  public:
   explicit CallState(const char* verb) : verb_(verb) {}
