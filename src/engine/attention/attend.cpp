@@ -11,6 +11,7 @@
 #include "engine/attention/block_mass.h"
 #include "engine/attention/reading.h"
 #include "engine/attention/work_split.h"
+#include "engine/memory/layout.h"
 #include "engine/rows/kv_view.h"
 #include "engine/rows/rows.h"
 #include "engine/rows/sequences.h"
@@ -131,8 +132,6 @@ class SplitRunner {
   float* workers_ = nullptr;
 };
 
-constexpr uint32_t max_heads = 65536;  // the same limit as that of a cache
-
 }  // namespace
 
 void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
@@ -171,9 +170,9 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequ
                       const pkv_attention_params* params, const pkv_tensor* q,
                       const pkv_tensor* out, const pkv_attention_outputs* outputs) {
   const kernels::KvView view = rows::check_view(kv);
-  if (given.query_heads > max_heads)
+  if (given.query_heads > memory::max_heads)
     fail(PKV_INVALID_ARGUMENT, "query_heads is %u; it must be at most %u", given.query_heads,
-         max_heads);
+         memory::max_heads);
   if (given.query_heads == 0 || given.query_heads % kv.kv_heads != 0)
     fail(PKV_INVALID_ARGUMENT, "%u query heads are not a multiple of %u KV heads",
          given.query_heads, kv.kv_heads);
@@ -202,8 +201,8 @@ void merge_results(const Compute& compute, size_t count, const pkv_tensor* outs,
     fail(PKV_INVALID_ARGUMENT, "n is %zu; it must be 1 to 2^32 - 1", count);
   if (outs == nullptr || lse == nullptr)
     fail(PKV_INVALID_ARGUMENT, "%s is NULL", outs == nullptr ? "outs" : "lse");
-  if (heads == 0 || heads > max_heads)
-    fail(PKV_INVALID_ARGUMENT, "heads is %u; it must be 1 to %u", heads, max_heads);
+  if (heads == 0 || heads > memory::max_heads)
+    fail(PKV_INVALID_ARGUMENT, "heads is %u; it must be 1 to %u", heads, memory::max_heads);
   rows::check_dim(dim, "dim");
   checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
   std::vector<kernels::RowsView> views;

@@ -19,7 +19,6 @@ namespace {
 
 // The largest values that a config may have.
 constexpr uint32_t max_blocks = 0x7FFFFFFF;
-constexpr uint32_t max_heads = 65536;
 constexpr uint32_t max_layers = 65536;
 constexpr uint32_t most_events = 1 << 24;
 constexpr uint32_t most_draft_tokens = 256;
@@ -100,9 +99,9 @@ void set_rows(memory::Shape& shape, const pkv_layer_group& group, unsigned index
   shape.value_dim = group.value_dim == 0 ? group.key_dim : group.value_dim;
   shape.dtype = group.dtype == 0 ? PKV_F32 : group.dtype;
   shape.value_dtype = group.value_dtype == 0 ? shape.dtype : group.value_dtype;
-  if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > max_heads)
+  if (shape.kv_heads == 0 || shape.query_heads == 0 || shape.query_heads > memory::max_heads)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads and %u KV heads; there must be 1 to %u",
-         index, shape.query_heads, shape.kv_heads, max_heads);
+         index, shape.query_heads, shape.kv_heads, memory::max_heads);
   if (shape.query_heads % shape.kv_heads != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: %u query heads are not a multiple of %u KV heads", index,
          shape.query_heads, shape.kv_heads);

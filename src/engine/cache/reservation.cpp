@@ -154,15 +154,15 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
                          const char* who, const Own& own, Purpose purpose, const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(cache, counts, watermark, who);
-  const auto [lacking, missing] = reserve(counts, watermark, own, purpose);
-  if (lacking == counts.size()) return;
+  const auto [group, missing] = reserve(counts, watermark, own, purpose);
+  if (group == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
   const uint64_t total = std::max<uint64_t>(
       cache.pages() != nullptr ? count_missing(cache, counts, watermark) : missing, 1);
-  fail(blocks_details(static_cast<uint32_t>(lacking), total),
+  fail(blocks_details(static_cast<uint32_t>(group), total),
        "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
-       llu(counts[lacking]), lacking, describe(cache, lacking, watermark).text, llu(total), advice);
+       llu(counts[group]), group, describe(cache, group, watermark).text, llu(total), advice);
 }
 
 // This is a loop because other threads may take what was made free here, or move blocks between the
@@ -173,8 +173,8 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
                                            const Own& own, Purpose purpose) {
   std::optional<uint64_t> taken_before;
   for (int late = 0;;) {
-    const size_t lacking = reserve_free(counts, watermark);
-    if (lacking == counts.size()) return {lacking, 0};
+    const size_t group = reserve_free(counts, watermark);
+    if (group == counts.size()) return {group, 0};
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
     const bool expired = has_expired(listed);
     if (!expired && make_free(cache_, with_watermark(counts, watermark))) continue;
@@ -182,14 +182,14 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     const prefix::Price price =
         make_way(cache_, {counts, watermark, listed, purpose == step}, taken);
     if (price.missing > 0) {
-      if (cache_.store() == nullptr || taken == taken_before) return {lacking, price.missing};
+      if (cache_.store() == nullptr || taken == taken_before) return {group, price.missing};
       taken_before = taken;
       continue;
     }
     // To give up tails may free nothing: the index keeps a tail as long as any session uses its
     // text, even one that got no reference to the block because that had too many.
     const bool only_tails = !expired && price.holders.empty() && price.pins.empty();
-    if (only_tails && !look_again(late++, purpose)) return {lacking, 0};
+    if (only_tails && !look_again(late++, purpose)) return {group, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);
   }
 }

@@ -69,7 +69,7 @@ class Reservation {
   // The first group that has too few blocks, or the number of groups; and how many are missing over
   // all groups.
   struct Shortage {
-    size_t lacking;
+    size_t group;
     uint64_t missing;
   };
   // Takes the blocks of all groups or none. Lowers the watermark as Own::give_up() does.

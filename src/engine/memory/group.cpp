@@ -41,7 +41,7 @@ void Group::compute_bounds(Workers& workers, const kernels::Table& kernels, uint
   try {
     workers.for_each(own.size(), [&](size_t i, unsigned worker) { compute(own[i], worker); });
   } catch (...) {  // too little memory, or a caller's runner that left tasks out
-    for (const Block block : own) bounds.give_up(block, layer);
+    for (const Block block : own) bounds.unclaim(block, layer);
     throw;
   }
   // Other threads compute the rest, or give it up.

@@ -100,7 +100,7 @@ void KeyBounds::compute(const kernels::Table& kernels, unsigned char* slab, Bloc
   state(block, layer).store(computed(block), std::memory_order_release);
 }
 
-void KeyBounds::give_up(Block block, uint32_t layer) noexcept {
+void KeyBounds::unclaim(Block block, uint32_t layer) noexcept {
   uint64_t claimed = computing(block);
   state(block, layer).compare_exchange_strong(claimed, 0);
 }

@@ -45,7 +45,7 @@ class KeyBounds {
   void compute(const kernels::Table& kernels, unsigned char* slab, Block block, uint32_t layer,
                float* keys) noexcept;
   // Releases a claim, unless the bounds are computed.
-  void give_up(Block block, uint32_t layer) noexcept;
+  void unclaim(Block block, uint32_t layer) noexcept;
   bool has(Block block, uint32_t layer) const noexcept;
   // Forgets the bounds of a block that is about to be written and has no other references.
   void forget(uint32_t id) noexcept;

@@ -21,6 +21,9 @@ namespace pkv::memory {
 // Storage begins at a multiple of a cache line, which the widest vector register is as wide as.
 inline constexpr size_t storage_alignment = 64;
 
+// The most heads that a model can have.
+inline constexpr uint32_t max_heads = 65536;
+
 // The most bytes that a block of an opaque group can have, in a cache as in a file.
 inline constexpr uint64_t max_opaque_block_bytes = uint64_t{1} << 40;
 

@@ -141,7 +141,7 @@ void CachedBlocks::unpin(Node& node) noexcept {
   for_each_edge(node, [&](size_t group, uint32_t id) { review_sparse(group, id); });
 }
 
-bool CachedBlocks::gives_up(size_t group, uint32_t id) const {
+bool CachedBlocks::can_let_go(size_t group, uint32_t id) const {
   const BlockLink& link = blocks_[group].links[id];
   return link.node != nullptr &&
          (link.node->pinned == 0 || is_inner(group, *link.node, link.position));

@@ -115,7 +115,7 @@ class CachedBlocks {
     return sparse(group) && link.list == shared && !is_inner(group, *link.node, link.position);
   }
   // Returns true if the index has a block and no pin keeps it.
-  bool gives_up(size_t group, uint32_t id) const;
+  bool can_let_go(size_t group, uint32_t id) const;
   // Returns how many blocks are evictable, as of the last review.
   uint64_t evictable(size_t group) const { return blocks_[group].evictable; }
   // Returns the block of a sparse group that goes next, of the inner ones or of the others.

@@ -42,10 +42,10 @@ bool Eviction::make_free(size_t group, uint64_t wanted) noexcept {
   const memory::Pool& pool = data_.groups[group]->pool;
   // Other threads release blocks meanwhile, so the count is read once.
   for (uint64_t free; (free = pool.free_count()) < wanted;) {
-    if (evict_window_block(group, CachedBlocks::inner)) continue;
+    if (evict_sparse_block(group, CachedBlocks::inner)) continue;
     if (Node* const victim = data_.policy->victim())
       evict(*victim, wanted - free, PKV_PREFIX_EVENT_EVICTED);
-    else if (!evict_window_block(group, CachedBlocks::edge))
+    else if (!evict_sparse_block(group, CachedBlocks::edge))
       return false;
   }
   return true;
@@ -62,31 +62,31 @@ bool Eviction::make_room(memory::Pages& pages, std::span<const uint64_t> wanted)
 // Evicts what goes next, whichever groups it is of: so much at once that the search for pages that
 // became free costs little beside it. Returns false if nothing is left.
 bool Eviction::evict_some() noexcept {
-  if (evict_window_blocks(CachedBlocks::inner)) return true;
+  if (evict_sparse_blocks(CachedBlocks::inner)) return true;
   if (Node* const victim = data_.policy->victim())
     return evict(*victim, victim->size, PKV_PREFIX_EVENT_EVICTED), true;
-  return evict_window_blocks(CachedBlocks::edge);
+  return evict_sparse_blocks(CachedBlocks::edge);
 }
 
-bool Eviction::evict_window_blocks(CachedBlocks::List list) noexcept {
+bool Eviction::evict_sparse_blocks(CachedBlocks::List list) noexcept {
   bool evicted = false;
   for (size_t g = 0; g < data_.groups.size(); g++)
     for (uint32_t tokens = 0; tokens < tokens_per_choice; tokens += data_.block_size()) {
-      if (!evict_window_block(g, list)) break;
+      if (!evict_sparse_block(g, list)) break;
       evicted = true;
     }
   return evicted;
 }
 
-// Takes the block of a window group that goes next. Its position stays cached in other groups.
-bool Eviction::evict_window_block(size_t group, CachedBlocks::List list) noexcept {
+// Takes the block of a sparse group that goes next. Its position stays cached in other groups.
+bool Eviction::evict_sparse_block(size_t group, CachedBlocks::List list) noexcept {
   const auto place = data_.blocks.first(group, list);
   if (!place) return false;
-  evict_window_block(group, *place);
+  evict_sparse_block(group, *place);
   return true;
 }
 
-void Eviction::evict_window_block(size_t group, CachedBlocks::Place place) noexcept {
+void Eviction::evict_sparse_block(size_t group, CachedBlocks::Place place) noexcept {
   Node& node = *place.node;
   const uint32_t inside = place.position - node.start;
   const memory::Block evicted =
@@ -96,9 +96,9 @@ void Eviction::evict_window_block(size_t group, CachedBlocks::Place place) noexc
 }
 
 void Eviction::let_go(size_t group, uint32_t id) noexcept {
-  if (!data_.blocks.gives_up(group, id)) return;
+  if (!data_.blocks.can_let_go(group, id)) return;
   const CachedBlocks::Place place = data_.blocks.place_of(group, id);
-  if (data_.blocks.sparse(group)) return evict_window_block(group, place);
+  if (data_.blocks.sparse(group)) return evict_sparse_block(group, place);
   Tree::for_each_below(*place.node, [&](Node& node) {
     if (node.is_candidate()) drop_last(node, node.size, PKV_PREFIX_EVENT_EVICTED);
   });

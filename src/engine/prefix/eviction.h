@@ -34,9 +34,9 @@ class Eviction {
   bool has(size_t group, uint64_t wanted) noexcept;
   bool make_free(size_t group, uint64_t wanted) noexcept;
   bool evict_some() noexcept;
-  bool evict_window_blocks(CachedBlocks::List list) noexcept;
-  bool evict_window_block(size_t group, CachedBlocks::List list) noexcept;
-  void evict_window_block(size_t group, CachedBlocks::Place place) noexcept;
+  bool evict_sparse_blocks(CachedBlocks::List list) noexcept;
+  bool evict_sparse_block(size_t group, CachedBlocks::List list) noexcept;
+  void evict_sparse_block(size_t group, CachedBlocks::Place place) noexcept;
   void evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind why) noexcept;
   void drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept;
   void release_last(const Node& node, uint32_t count) noexcept;

@@ -86,7 +86,7 @@ Hold::~Hold() {
   const std::lock_guard lock(index_->mutex_);
   index_->uses_.review_some(depth());
   index_->uses_.detach_tail(use_);
-  index_->uses_.give_up(use_, use_.space->root);
+  index_->uses_.release(use_, use_.space->root);
   index_->uses_.detach(*use_.node, !use_.passive);
   index_->data_.spaces.drop_if_empty(*use_.space);
 }

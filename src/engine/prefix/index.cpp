@@ -76,14 +76,14 @@ void Index::publish(Hold& hold, Tokens text, memory::Tables tables, IfLocked if_
   }
 }
 
-std::vector<std::vector<bool>> Index::gives_up(memory::Tables tables) const {
+std::vector<std::vector<bool>> Index::can_let_go(memory::Tables tables) const {
   const std::shared_lock lock(mutex_);
   std::vector<std::vector<bool>> result;
   for (size_t g = 0; g < tables.size(); g++) {
     std::vector<bool>& given_up = result.emplace_back();
     for (const memory::Block block : tables[g]->blocks())
       given_up.push_back(memory::is_block(block) &&
-                         data_.blocks.gives_up(g, memory::block_id(block)));
+                         data_.blocks.can_let_go(g, memory::block_id(block)));
   }
   return result;
 }
@@ -112,9 +112,9 @@ void Index::let_go(size_t group, uint32_t id) noexcept {
   eviction_.let_go(group, id);
 }
 
-bool Index::gives_up(size_t group, uint32_t id) const {
+bool Index::can_let_go(size_t group, uint32_t id) const {
   const std::shared_lock lock(mutex_);
-  return data_.blocks.gives_up(group, id);
+  return data_.blocks.can_let_go(group, id);
 }
 
 uint64_t Index::evictable(size_t group) {

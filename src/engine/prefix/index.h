@@ -69,10 +69,10 @@ class Index {
   void let_go(size_t group, uint32_t id) noexcept;
   // Returns true if the index has a block, and let_go() evicts it once nothing else but its writers
   // references it.
-  bool gives_up(size_t group, uint32_t id) const;
+  bool can_let_go(size_t group, uint32_t id) const;
   // Returns, by group and position, true where the index also has the block of the tables and no
   // pin keeps it: it becomes evictable when only the index references it.
-  std::vector<std::vector<bool>> gives_up(memory::Tables tables) const;
+  std::vector<std::vector<bool>> can_let_go(memory::Tables tables) const;
 
   // The clock of durations.
   bool is_over(uint64_t time) const;

@@ -8,7 +8,7 @@ namespace pkv::prefix {
 
 Match Matcher::find(const Space& space, Tokens text) const {
   const Tree::Found found = data_.tree.find(space.root, text);
-  Match match{found, data_.removals, 0, window_paths(*found.node), Path(&memory_)};
+  Match match{found, data_.removals, 0, sparse_paths(*found.node), Path(&memory_)};
   match.depth = usable_beginning(match.paths, found.whole);
   for (size_t g = 0; g < match.paths.size(); g++) {
     if (!data_.blocks.sparse(g)) read_path(*found.node, g, match.paths[g]);
@@ -44,11 +44,11 @@ void Matcher::retain(const Match& match, bool sparse, memory::Tables tables) con
 }
 
 uint32_t Matcher::usable(const Tree::Found& found) const {
-  return usable_beginning(window_paths(*found.node), found.whole);
+  return usable_beginning(sparse_paths(*found.node), found.whole);
 }
 
-// The paths of window groups; those of other groups are empty.
-Matcher::Paths Matcher::window_paths(const Node& end) const {
+// The paths of sparse groups; those of other groups are empty.
+Matcher::Paths Matcher::sparse_paths(const Node& end) const {
   Paths paths(data_.groups.size(), &memory_);
   for (size_t g = 0; g < paths.size(); g++)
     if (data_.blocks.sparse(g)) read_path(end, g, paths[g]);

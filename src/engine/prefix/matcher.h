@@ -45,7 +45,7 @@ class Matcher {
   using Paths = std::pmr::vector<Path>;  // by group
 
   void read_path(const Node& end, size_t group, Path& path) const;
-  Paths window_paths(const Node& end) const;
+  Paths sparse_paths(const Node& end) const;
   uint32_t usable_beginning(const Paths& paths, uint32_t depth) const;
   void hide_before_window(Path& path, size_t group) const;
   Path find_tail(const Tree::Found& found) const;

@@ -30,7 +30,7 @@ Space& Spaces::at(std::string_view salt) {
             .first;
     Space& made = entry->second;
     made.salt = entry->first;
-    root.owner = &made;
+    root.space = &made;
     return made;
   } catch (...) {
     tree_.drop_root(root);

@@ -27,7 +27,7 @@ struct Space {
 };
 
 // The space that a node belongs to.
-inline Space& space_of(const Node& node) noexcept { return *static_cast<Space*>(node.owner); }
+inline Space& space_of(const Node& node) noexcept { return *node.space; }
 // The hash of all that comes before a node.
 BlockHash hash_before(const Node& node) noexcept;
 

@@ -171,7 +171,7 @@ Node& Tree::split(Node& node, uint32_t inside) {
   upper.matches = node.matches;
   upper.history = node.history;
   upper.kind = node.kind;
-  upper.owner = node.owner;
+  upper.space = node.space;
   auto entry = node.parent->children.extract(&node);
   entry.value() = &upper;
   node.parent->children.insert(std::move(entry));
@@ -187,7 +187,7 @@ Node& Tree::split(Node& node, uint32_t inside) {
 
 Node& Tree::add_child(Node& node, const NewBlocks& more) {
   Node& child = make(&node, node.end());
-  child.owner = node.owner;
+  child.space = node.space;
   child.history = more.history;
   try {
     extend(child, more);

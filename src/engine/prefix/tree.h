@@ -25,6 +25,7 @@
 namespace pkv::prefix {
 
 struct Node;
+struct Space;
 
 using Tokens = std::span<const int32_t>;
 
@@ -75,9 +76,9 @@ struct Node {
   std::pmr::vector<uint8_t> announced;
   std::pmr::set<Node*, ByFirstBlock> children;
   uint32_t users = 0;
-  uint32_t pinned = 0;    // how many of its users are pins that end here or below
-  uint32_t shared = 0;    // positions with shared blocks, if unused: see cached_blocks.h
-  void* owner = nullptr;  // the Space, the same for all nodes below a root
+  uint32_t pinned = 0;     // how many of its users are pins that end here or below
+  uint32_t shared = 0;     // positions with shared blocks, if unused: see cached_blocks.h
+  Space* space = nullptr;  // the same for all nodes below a root
 
   // For the eviction policy: the history of its blocks.
   uint64_t last_use = 0;  // the time, in blocks that sessions had released (see return_time.h)

@@ -49,7 +49,7 @@ void Uses::move(Use& use, Node& node) noexcept {
   use.depth = node.end();
 }
 
-void Uses::give_up(Use& use, Node& end) noexcept {
+void Uses::release(Use& use, Node& end) noexcept {
   const uint32_t blocks = use.depth - end.end();
   if (blocks == 0) return;
   if (!use.passive) {
@@ -132,7 +132,7 @@ void Uses::shorten_path(Use& use, uint32_t blocks) noexcept {
       node = node->parent;
     }
   }
-  give_up(use, *node);
+  release(use, *node);
 }
 
 void Uses::review(size_t group, uint64_t most) noexcept {

@@ -53,7 +53,7 @@ class Uses {
   // Moves a use to another node. The common part of both paths stays in use.
   void move(Use& use, Node& node) noexcept;
   // Releases the path of a use beyond `end`, a node on that path.
-  void give_up(Use& use, Node& end) noexcept;
+  void release(Use& use, Node& end) noexcept;
   // Releases the path beyond the first `blocks` blocks, and the tail. This may have to split a
   // node; without the memory for that, the whole node is released.
   void shorten(Use& use, uint32_t blocks) noexcept;

@@ -31,13 +31,13 @@ Batch::Batch(Cache& cache, std::span<Session* const> sessions, std::span<const u
       sequences_.push_back({kernels::KvView{}, member.end(), member.count, member.first_row, i});
     batch_rows_.add(member.count);
   }
-  reserve();
+  begin();
   open_ = true;
 }
 
 // Begins the step in all sessions or in none: first everything that can fail is done for all of
 // them, then each begins, which cannot fail.
-void Batch::reserve() {
+void Batch::begin() {
   Needs needs(cache_, members_.size(), "begin");
   for (size_t i = 0; i < members_.size(); i++)
     for_entry(i, [&] { needs.add(*members_[i].session, members_[i].count); });

@@ -99,7 +99,7 @@ class Batch final : public Step {
     }
   };
 
-  void reserve();
+  void begin();
   void let_go(const Needs& needs, const prefix::OwnBlocks& listed, std::span<const size_t> tails);
   void abort() noexcept;
   size_t first_unwritten() const;

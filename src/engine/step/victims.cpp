@@ -139,7 +139,7 @@ class FreeBlocks {
   }
 
   bool lets_go(size_t group, uint32_t id) const {
-    return cache_.prefix() != nullptr && cache_.prefix()->gives_up(group, id);
+    return cache_.prefix() != nullptr && cache_.prefix()->can_let_go(group, id);
   }
 
   // Counts spare blocks of a session as free, from the last one back, until `count` of them are.
@@ -196,9 +196,8 @@ bool holds_blocks(const Session& session) {
 std::vector<size_t> candidates_among(std::span<Session* const> sessions, size_t step_sessions) {
   std::vector<size_t> candidates(sessions.size());
   std::iota(candidates.begin(), candidates.end(), size_t{0});
-  std::erase_if(candidates, [&](size_t i) {
-    return i >= step_sessions && (sessions[i]->in_step() || !holds_blocks(*sessions[i]));
-  });
+  std::erase_if(candidates,
+                [&](size_t i) { return i >= step_sessions && !holds_blocks(*sessions[i]); });
   std::sort(candidates.begin(), candidates.end(), [&](size_t a, size_t b) {
     if (sessions[a]->priority() != sessions[b]->priority())
       return sessions[a]->priority() > sessions[b]->priority();

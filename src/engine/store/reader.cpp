@@ -101,7 +101,7 @@ void Reader::run() noexcept {
     } catch (const std::bad_alloc&) {
     }
     {
-      const auto step = worker_.lock();
+      const auto lock = worker_.lock();
       worker_.release();
     }
     const std::lock_guard lock(requests_mutex_);
@@ -187,7 +187,7 @@ bool Reader::is_needed(const LookupResult& lookup, uint64_t position, size_t g) 
 // Sets the content to the whole blocks that the prefix index has of the text. Returns how many.
 uint64_t Reader::match_in_memory(const Prefetch& request, prefix::Tokens text) {
   // Locked all the while, so that inspect() sees every block that is held.
-  const auto step = worker_.lock();
+  const auto lock = worker_.lock();
   Content& content = worker_.content().emplace(cache());
   taken_.fetch_add(1, std::memory_order_release);
   content.hold() = prefix::Hold(*cache().prefix(), request.salt, request.retention);
@@ -247,7 +247,7 @@ bool Reader::add_in_slices(const LookupResult& lookup, prefix::Tokens text, uint
 bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_t first,
                         uint64_t count, const Items& items, size_t& item) {
   const DelayedLines lines;  // evictions are logged after the lock below is released
-  auto step = worker_.lock();
+  auto lock = worker_.lock();
   std::optional<Content>& content = worker_.content();
   if (!content) return false;
   const uint64_t asked = first + count,
@@ -276,7 +276,7 @@ bool Reader::add_blocks(const LookupResult& lookup, prefix::Tokens text, uint64_
   if (cache().block_io() == nullptr)
     fill_blocks(added);
   else
-    worker_.unlocked(step, [&] { fill_blocks(added); });
+    worker_.unlocked(lock, [&] { fill_blocks(added); });
   if (!content) return false;  // its blocks were needed
   item += added.size();
   read_items_ += added.size();

@@ -33,19 +33,19 @@ class Worker {
 
   // The blocks that the thread copies now; under the lock, too.
   std::optional<Content>& in_flight() { return in_flight_; }
-  // Unlocks a step while copy() runs, which may wait for the engine. Afterwards the content may be
-  // gone, but what is in flight is not.
+  // Unlocks the content while copy() runs, which may wait for the engine. Afterwards the content
+  // may be gone, but what is in flight is not.
   template <class Copy>
-  void unlocked(std::unique_lock<std::mutex>& step, const Copy& copy) {
+  void unlocked(std::unique_lock<std::mutex>& held, const Copy& copy) {
     copying_ = true;
-    step.unlock();
+    held.unlock();
     try {
       copy();
     } catch (...) {
-      lock_again(step);
+      lock_again(held);
       throw;
     }
-    lock_again(step);
+    lock_again(held);
   }
 
   // Locks the content for a thread that lacks blocks, and appends what release() would let go of:
@@ -62,8 +62,8 @@ class Worker {
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents);
 
  private:
-  void lock_again(std::unique_lock<std::mutex>& step) noexcept {
-    step = lock();
+  void lock_again(std::unique_lock<std::mutex>& held) noexcept {
+    held = lock();
     copying_ = false;
   }
 

@@ -44,7 +44,7 @@ void Writer::run() noexcept {
     } catch (const std::bad_alloc&) {
     }
     {
-      const auto step = worker_.lock();
+      const auto lock = worker_.lock();
       worker_.release();
     }
     queue_.finish(written);
@@ -58,7 +58,7 @@ void Writer::write_next(uint64_t& written) {
   std::string salt;
   std::vector<int32_t> text;
   {
-    const auto step = worker_.lock();
+    const auto lock = worker_.lock();
     std::optional<Content>& content = worker_.content();
     queue_.pop(content);
     if (!content) return;
@@ -80,7 +80,7 @@ void Writer::write_next(uint64_t& written) {
     throttle_during_steps(os::thread_time() - begin);
   }
   if (written < total) return;
-  const auto step = worker_.lock();
+  const auto lock = worker_.lock();
   if (worker_.content()) worker_.content()->hold().demote();
 }
 
@@ -131,7 +131,7 @@ Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::To
   for (size_t i = 0; i < keys.size(); i++) {
     const size_t position = first + i / format_.groups(), g = i % format_.groups();
     {
-      const auto step = worker_.lock();
+      const auto lock = worker_.lock();
       if (!worker_.content()) return Written::none;
       const memory::BlockTable& table = worker_.content()->table(g);
       known_items_ += stored[i];
@@ -173,9 +173,9 @@ void Writer::hold(size_t g, memory::Block block) {
 
 // Copies what is held, without the lock. Returns false if it was released before. Throws IO.
 bool Writer::read_opaque(const Copies& copies) {
-  auto step = worker_.lock();
+  auto lock = worker_.lock();
   if (!worker_.in_flight()) return false;
-  worker_.unlocked(step, [&] {
+  worker_.unlocked(lock, [&] {
     for (uint32_t g = 0; g < copies.size(); g++)
       format_.cache().block_io()->read(g, format_.group(g), copies[g]);
   });
