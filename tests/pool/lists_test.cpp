@@ -43,7 +43,7 @@ TEST_P(Lists, ReleaseGivesAllBack) {
 TEST_P(Lists, EmptyListIsOk) {
   EXPECT_EQ(pool_.retain(0, nullptr, &failed_at_), PKV_OK);
   EXPECT_EQ(pool_.release(0, nullptr, &failed_at_), PKV_OK);
-  EXPECT_EQ(pool_.release_held(0, nullptr, &failed_at_), PKV_OK);
+  EXPECT_EQ(pool_.release_held({}, &failed_at_), PKV_OK);
   EXPECT_EQ(failed_at_, untouched);
   expect_references(1);
 }
@@ -100,7 +100,7 @@ TEST_P(Lists, RetainTakesTheSameBlockTwice) {
   list.insert(list.end(), blocks_.begin(), blocks_.end());
   EXPECT_EQ(pool_.retain(list.size(), list.data(), &failed_at_), PKV_OK);
   expect_references(3);
-  EXPECT_EQ(pool_.release_held(list.size(), list.data(), &failed_at_), PKV_OK);
+  EXPECT_EQ(pool_.release_held(list, &failed_at_), PKV_OK);
   EXPECT_EQ(failed_at_, untouched);
   expect_references(1);
 }
@@ -109,7 +109,7 @@ TEST_P(Lists, ReleaseHeldPassesOverWhatItCannotRelease) {
   std::vector<Block> list = blocks_;
   list.insert(list.begin(), make_block(300, 0));
   list.push_back(blocks_[0]);
-  EXPECT_EQ(pool_.release_held(list.size(), list.data(), &failed_at_), PKV_OUT_OF_RANGE);
+  EXPECT_EQ(pool_.release_held(list, &failed_at_), PKV_OUT_OF_RANGE);
   EXPECT_EQ(failed_at_, 0u);
   EXPECT_EQ(pool_.free_count(), pool_.blocks());
   pool_.validate();
@@ -126,11 +126,11 @@ TEST_P(Lists, TablesHaveGaps) {
   EXPECT_EQ(pool_.retain_table(table, &failed_at_), PKV_OK);
   EXPECT_EQ(failed_at_, untouched);
   expect_references(2);
-  EXPECT_EQ(pool_.release_table(table), PKV_OK);
+  EXPECT_EQ(pool_.release_held(table), PKV_OK);
   expect_references(1);
-  EXPECT_EQ(pool_.release_table(table), PKV_OK);
+  EXPECT_EQ(pool_.release_held(table), PKV_OK);
   EXPECT_EQ(pool_.free_count(), pool_.blocks());
-  EXPECT_EQ(pool_.release_table(table), PKV_NOT_HELD);
+  EXPECT_EQ(pool_.release_held(table), PKV_NOT_HELD);
   pool_.validate();
 }
 

@@ -256,7 +256,7 @@ TEST(Pool, LongListInDisorderNeedsScratch) {
   EXPECT_EQ(pool.release(65, blocks.data()), PKV_OUT_OF_MEMORY);
   EXPECT_EQ(pool.free_count(), 134u);
   EXPECT_EQ(pool.release(64, blocks.data() + 2), PKV_OK) << "few";
-  EXPECT_EQ(pool.release_held(2, blocks.data()), PKV_OK);
+  EXPECT_EQ(pool.release_held(std::span(blocks).first(2)), PKV_OK);
   blocks = alloc(pool, 200);
   std::sort(blocks.begin(), blocks.end(),
             [](Block a, Block b) { return block_id(a) < block_id(b); });

@@ -151,7 +151,7 @@ class Replay {
   }
 
   void finish() {
-    EXPECT_EQ(pool_.release_held(held_.size(), held_.data()), PKV_OK);
+    EXPECT_EQ(pool_.release_held(held_), PKV_OK);
     EXPECT_EQ(pool_.free_count() + pool_.retired(), blocks_);
     EXPECT_NO_THROW(pool_.validate());
   }

@@ -135,7 +135,7 @@ class Worker {
     // A look-up may have found a block that this thread holds already, and a list that has a block
     // twice is refused as a whole.
     expect(status == PKV_OK ||
-           (status == PKV_NOT_HELD && arena_.pool.release_held(n, list) == PKV_OK));
+           (status == PKV_NOT_HELD && arena_.pool.release_held({list, n}) == PKV_OK));
     held_.resize(held_.size() - n);
   }
 

@@ -100,7 +100,7 @@ SEEDED = [
         r" *if \(after\.references == 1 && alone_\) alone_->add\(id\);\n",
         r"if (alone_ && references(block_id(block)) == 2) alone_->add(block_id(block));\n\1",
     ),
-    ("refused list keeps its references", r"release_held\(i, blocks\);", ";"),
+    ("refused list keeps its references", r"release_held\(\{blocks, i\}\);", ";"),
     (
         "alloc waits for a release",
         r"(uint64_t free = ([\w.]+)\.load\(std::memory_order_relaxed\);\s+"

@@ -35,7 +35,7 @@ void BlockTable::release_block(Block block) noexcept {
 // Releases in one call, because the pool frees neighbouring blocks together.
 void BlockTable::release_from(size_t keep) noexcept {
   [[maybe_unused]] const pkv_status status =
-      group_.pool.release_table(std::span(blocks_).subspan(keep));
+      group_.pool.release_held(std::span(blocks_).subspan(keep));
   assert(status == PKV_OK);
   dropped_ -= count_dropped(keep, blocks_.size());
   blocks_.resize(keep);

@@ -362,7 +362,7 @@ pkv_status BasicPool<Atomics>::retain(size_t n, const Block* blocks, size_t* fai
   for (size_t i = 0; i < n; i++) {
     const pkv_status status = retain(blocks[i]);
     if (status == PKV_OK) continue;
-    release_held(i, blocks);
+    release_held({blocks, i});
     if (failed_at != nullptr) *failed_at = i;
     return status;
   }
@@ -400,12 +400,12 @@ pkv_status BasicPool<Atomics>::release(Block block) noexcept {
 }
 
 template <class Atomics>
-pkv_status BasicPool<Atomics>::release_held(size_t n, const Block* blocks,
+pkv_status BasicPool<Atomics>::release_held(std::span<const Block> blocks,
                                             size_t* failed_at) noexcept {
   FreedBits freed(*this);
   pkv_status first = PKV_OK;
-  for (size_t i = 0; i < n; i++) {
-    const pkv_status status = drop(blocks[i], freed);
+  for (size_t i = 0; i < blocks.size(); i++) {
+    const pkv_status status = is_block(blocks[i]) ? drop(blocks[i], freed) : PKV_OK;
     if (status == PKV_OK || first != PKV_OK) continue;
     first = status;
     if (failed_at != nullptr) *failed_at = i;
@@ -433,7 +433,7 @@ pkv_status BasicPool<Atomics>::retain_table(std::span<const Block> table,
     if (!is_block(table[i])) continue;
     const pkv_status status = retain_held(table[i]);
     if (status == PKV_OK) continue;
-    release_table(table.first(i));
+    release_held(table.first(i));
     *failed_at = i;
     return status;
   }
@@ -441,28 +441,20 @@ pkv_status BasicPool<Atomics>::retain_table(std::span<const Block> table,
 }
 
 template <class Atomics>
-pkv_status BasicPool<Atomics>::release_table(std::span<const Block> table) noexcept {
-  FreedBits freed(*this);
-  pkv_status first = PKV_OK;
-  for (const Block block : table) {
-    if (!is_block(block)) continue;
-    const pkv_status status = drop(block, freed);
-    if (first == PKV_OK) first = status;
-  }
-  return first;
-}
-
-template <class Atomics>
 pkv_status BasicPool<Atomics>::release(size_t n, const Block* blocks, size_t* failed_at) noexcept {
   size_t ignored;
   if (failed_at == nullptr) failed_at = &ignored;
-  if (n == 1) return release_held(n, blocks, failed_at);  // one block needs no check of a list
+  if (n == 1) {  // one block needs no check of a list
+    const pkv_status status = release(blocks[0]);
+    if (status != PKV_OK) *failed_at = 0;
+    return status;
+  }
   bool ascending = true;
   pkv_status status = check_held(n, blocks, failed_at, &ascending);
   if (status == PKV_OK && !ascending) status = find_duplicate(n, blocks, failed_at);
   // After the check this fails only by misuse: if another thread releases references of this list
   // at the same time.
-  return status == PKV_OK ? release_held(n, blocks, failed_at) : status;
+  return status == PKV_OK ? release_held({blocks, n}, failed_at) : status;
 }
 
 template <class Atomics>

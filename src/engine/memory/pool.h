@@ -85,18 +85,17 @@ class BasicPool {
   // occurrence. To find duplicates, lists of more than 64 blocks that are not in ascending order of
   // ids need scratch memory; without it, returns OUT_OF_MEMORY.
   pkv_status release(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
-  // Removes a reference from each block of a list without checking the list first, for callers that
-  // are known to hold these references. Needs no memory. Skips blocks that cannot be released, and
-  // returns the status of the first of these, whose index is *failed_at.
-  pkv_status release_held(size_t n, const Block* blocks, size_t* failed_at = nullptr) noexcept;
+  // Removes a reference from each block of a list or a block table (entries may be no_block)
+  // without checking it first, for callers that are known to hold these references. Needs no
+  // memory. Skips blocks that cannot be released, and returns the status of the first of these,
+  // whose index is *failed_at.
+  pkv_status release_held(std::span<const Block> blocks, size_t* failed_at = nullptr) noexcept;
 
   // Adds a reference to each block of a block table (entries may be no_block), or to none. The
   // caller must hold references to these blocks, so that none is freed meanwhile. Returns
   // LIMIT_REACHED if a block has too many references, and sets *failed_at to the index of its
   // entry.
   pkv_status retain_table(std::span<const Block> table, size_t* failed_at) noexcept;
-  // Removes a reference from each block of a block table, as release_held() does.
-  pkv_status release_table(std::span<const Block> table) noexcept;
 
   // Takes the free blocks [first, first + n) out of use until give_out() and returns true; or takes
   // none and returns false. They count as neither free nor held, and have one reference, which the

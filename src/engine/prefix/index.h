@@ -127,7 +127,7 @@ class Index {
    public:
     Loan(memory::Group& group, size_t n) : group_(&group), available_(n) { blocks_.reserve(n); }
     Loan(Loan&&) noexcept = default;
-    ~Loan() { group_->pool.release_table(blocks_); }
+    ~Loan() { group_->pool.release_held(blocks_); }
     // Returns whether the i-th block still has the bytes that it was lent for.
     bool available(size_t i) const { return available_[i]; }
 

@@ -77,7 +77,7 @@ void IndexData::release(size_t group, std::span<const memory::Block> released) n
   removals++;
   images.mark_gone(group, released);
   for (const memory::Block block : released) blocks.remove(group, block);
-  groups[group]->pool.release_held(released.size(), released.data());
+  groups[group]->pool.release_held(released);
 }
 
 void IndexData::find_ends(const Node& node, uint32_t from, std::span<uint8_t> ends) const noexcept {
