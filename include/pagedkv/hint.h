@@ -31,13 +31,14 @@ extern "C" {
 /** What to do with the blocks of a range. */
 typedef enum pkv_hint_action PKV_ENUM {
   /**
-   * Evicts blocks later or earlier than others, as `retention` says.
+   * Evicts blocks later or earlier than others, as `retention` says. With a duration, the blocks
+   * have at least this retention until it has passed. If such hints overlap, the highest retention
+   * lasts until the last of them ends.
    *
-   * For a text, it applies to the blocks cached now. A duration limits it in time, and may only
-   * raise the retention. For a session, it applies to the blocks that the session leaves behind;
-   * the duration starts when the session ends. Where ranges overlap, the latest hint wins; [0, 0)
-   * without a duration replaces all earlier ones. A shared block has the highest retention of all
-   * its sessions.
+   * For a text, it applies to the blocks cached now. For a session, it applies to the blocks that
+   * the session leaves behind; the duration starts when the session ends. Where ranges of a session
+   * overlap, the latest hint wins; one for all tokens without a duration replaces all earlier ones.
+   * A shared block has the highest retention of all its sessions.
    */
   PKV_HINT_RETAIN = 1,
   /**

@@ -72,6 +72,36 @@ TEST_F(HintTest, ARetentionForATimeEnds) {
   EXPECT_EQ(32u, probe(text(3, 32)));
 }
 
+TEST_F(HintTest, ARetentionForATimeIsTheLeast) {
+  make(8);
+  serve(text(1, 32));
+  serve(text(2, 32));
+  const auto retain = [&](int32_t name, pkv_retention retention, uint64_t duration = 0) {
+    expect_done(32, hint(cache_, PKV_HINT_RETAIN, text(name, 32), "",
+                         {.retention = retention, .duration_ms = duration}));
+  };
+  retain(2, PKV_RETENTION_LOW);
+  retain(1, PKV_RETENTION_LOW, 300);
+  press(6);
+  EXPECT_EQ(32u, probe(text(1, 32))) << "normal still";
+  EXPECT_EQ(0u, probe(text(2, 32)));
+  retain(1, PKV_RETENTION_LOW);
+  retain(1, PKV_RETENTION_NORMAL, 200);
+  retain(1, PKV_RETENTION_HIGH, 50);
+  for (const uint64_t time : {100u, 199u}) {
+    serve(text(2, 32));
+    set_time(time);
+    press(6);
+    EXPECT_EQ(32u, probe(text(1, 32))) << "low only after " << time;
+    EXPECT_EQ(0u, probe(text(2, 32)));
+  }
+  serve(text(2, 32));
+  set_time(200);
+  press(6);
+  EXPECT_EQ(0u, probe(text(1, 32)));
+  EXPECT_EQ(32u, probe(text(2, 32)));
+}
+
 // A stripped thinking part goes first, then its answer; what comes before it stays.
 TEST_F(HintTest, ARangeOfASessionHasARetentionOfItsOwn) {
   make(12);

@@ -58,7 +58,8 @@ void IndexData::retain_until(Node& node, uint8_t retention, uint64_t until) {
   if (node.retained_until == 0) {
     retained.emplace(until, &node);
   } else {
-    if (std::pair(retention, until) <= std::pair(node.retention, node.retained_until)) return;
+    retention = std::max(retention, node.retention);
+    until = std::max(until, node.retained_until);
     auto entry = retained.extract({node.retained_until, &node});
     entry.value().first = until;
     retained.insert(std::move(entry));

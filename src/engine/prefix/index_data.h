@@ -40,8 +40,8 @@ struct IndexData {
     else if (base >= node.retention)
       end_retention(node);
   }
-  // Raises the retention of a node until a time. Of two such raises the higher one stays, and of
-  // equal ones the longer one. Throws bad_alloc.
+  // Gives a node at least this retention until a time. Of two times that overlap, the highest
+  // retention lasts until the later one. Throws bad_alloc.
   void retain_until(Node& node, uint8_t retention, uint64_t until);
   // Ends the raise of a node's retention, if there is one.
   void end_retention(Node& node) noexcept;
