@@ -747,11 +747,12 @@ type AttentionParams struct {
 	// Factor of q . k, finite; 0 (default): 1 / sqrt(KeyDim). MLA needs another one, that of the
 	// head dim before the absorption.
 	Scale float32
-	// false (default): causal, a query sees nothing after its position. true: it sees its whole
-	// sequence.
+	// false (default): causal, a query sees nothing after its position. true: it also sees what
+	// comes after it, as in encoders; not with ALiBiSlopes.
 	Bidirectional bool
-	// A query sees its position and the window - 1 positions before it. 0 (default): the window of
-	// the layer's group; all positions if it has none, and in pkv_kv_attend.
+	// A query sees its position and the window - 1 positions before it; with bidirectional, also
+	// the window - 1 positions after it. 0 (default): the window of the layer's group; all
+	// positions if it has none, and in pkv_kv_attend.
 	Window int
 	// How many positions at the start are seen in spite of the window. 0 (default): those of the
 	// layer's group, none in pkv_kv_attend; NoSinkTokens: none.

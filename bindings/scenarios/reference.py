@@ -103,8 +103,10 @@ def seen(position, length, group, params):
     window = params.get("window", group["window"])
     sinks = params.get("sink_tokens", group["sink_tokens"])
     j = np.arange(length)
-    visible = j >= 0 if params.get("bidirectional") else j <= position
-    return visible & ((j > position - window) | (j < sinks)) if window else visible
+    both_sides = bool(params.get("bidirectional"))
+    visible = (j <= position) | both_sides
+    distance = np.abs(position - j) if both_sides else position - j
+    return visible & ((distance < window) | (j < sinks)) if window else visible
 
 
 def attend(text, new, layer, group, params):

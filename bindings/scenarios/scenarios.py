@@ -416,7 +416,7 @@ SCENARIOS = [
     ),
     scenario(
         "variants",
-        "Softcap, ALiBi, learned sinks, a scale, a window of one call, no causal mask; layout "
+        "Softcap, ALiBi, learned sinks, a scale, windows of single calls, no causal mask; layout "
         "PLAIN.",
         model(8) | {"layout": "PKV_LAYOUT_PLAIN"},
         do("open", "a"),
@@ -425,6 +425,7 @@ SCENARIOS = [
         step(("a", [1, 23, 3]), params={"sink_logits": [1.0, 0.0, -1.0, 2.5]}),
         step(("a", [1, 26, 3]), params={"window": 9, "sink_tokens": 2}),
         step(("a", [1, 29, 4]), params={"bidirectional": 1}),
+        step(("a", [1, 33, 12]), params={"bidirectional": 1, "window": 5, "sink_tokens": 2}),
         do("validate"),
     ),
     scenario(

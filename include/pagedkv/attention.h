@@ -98,12 +98,14 @@ typedef struct pkv_attention_params {
    */
   float scale;
   /**
-   * 0 (default): causal, a query sees nothing after its position. 1: it sees its whole sequence.
+   * 0 (default): causal, a query sees nothing after its position. 1: it also sees what comes after
+   * it, as in encoders; not with alibi_slopes.
    */
   uint32_t bidirectional;
   /**
-   * A query sees its position and the window - 1 positions before it. 0 (default): the window of
-   * the layer's group; all positions if it has none, and in pkv_kv_attend.
+   * A query sees its position and the window - 1 positions before it; with bidirectional, also the
+   * window - 1 positions after it. 0 (default): the window of the layer's group; all positions if
+   * it has none, and in pkv_kv_attend.
    */
   uint32_t window;
   /**
@@ -161,8 +163,8 @@ typedef struct pkv_attention_outputs {
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim]. May overlap q.
  * @param[in]  outputs    Where other results go. NULL: none are wanted.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED
- * (experimental.h), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (bidirectional
+ * with alibi_slopes; top_blocks of experimental.h), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
                                  const pkv_kv_sequences* sequences,

@@ -128,9 +128,10 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[out] out      Results, [rows][query_heads][value_dim]. May overlap q.
  * @param[in]  outputs  Where other results go. NULL: none are wanted.
  *
- * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer, or a window larger than
- * the group's), UNSUPPORTED (NONE), INVALID_ARGUMENT (also: params and outputs that exclude each
- * other), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer; more window or sink tokens
+ * than the group has), UNSUPPORTED (as pkv_batch_write; bidirectional with ALiBi), INVALID_ARGUMENT
+ * (also: params and outputs that exclude each other; tokens were accepted already), OVERFLOW,
+ * OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,

@@ -229,7 +229,7 @@ class DrawnCall {
     draw_mask();
     if (random_.chance(40) && positions_.empty())
       draw_lists();
-    else if (random_.chance(20) && !far_away())
+    else if (random_.chance(20) && !far_away() && params_.bidirectional == 0)
       params_.alibi_slopes = numbers(slopes_, 0.2f);
     if (masking_ == Masking::words && positions_.empty()) draw_places();
     if (lists_.empty() && top_ == 0 && random_.chance(60)) draw_mass();
@@ -267,7 +267,8 @@ class DrawnCall {
     const bool of_new_tokens = masking_ == Masking::words || masking_ == Masking::parents;
     if (of_new_tokens && !all_are_positions())
       masking_ = Masking::none;
-    else if (of_new_tokens && params_.bidirectional == 0)
+    else if (of_new_tokens &&
+             (params_.bidirectional == 0 || params_.window != 0 || !windows_.empty()))
       move_into_step();
     if (masking_ == Masking::words) {
       for (const Sequence& one : sequences_)
@@ -337,7 +338,8 @@ class DrawnCall {
                        [](int64_t position) { return position > 1 << 20; });
   }
 
-  // Moves positions that a causal query of a mask of new tokens may not have.
+  // Moves positions that a query of a mask of new tokens may not have if it is causal or has a
+  // window.
   void move_into_step() {
     for (uint32_t row = 0; row < positions_.size(); row++) {
       const auto start = static_cast<int64_t>(sequences_[queries_[row].sequence].start());
@@ -520,8 +522,10 @@ class DrawnCall {
     const uint64_t place = place_of(sequences_[queries_[row].sequence], j);
     const uint32_t window = windows_.empty() ? params_.window : windows_[head],
                    sinks = sinks_.empty() ? params_.sink_tokens : sinks_[head];
-    return window != 0 && place + window <= static_cast<uint64_t>(position_of(row)) &&
-           place >= sinks;
+    const auto position = static_cast<uint64_t>(position_of(row));
+    const bool near =
+        place + window > position && (params_.bidirectional == 0 || position + window > place);
+    return window != 0 && !near && place >= sinks;
   }
 
   bool is_ancestor(uint32_t row, uint64_t token) const {

@@ -341,6 +341,48 @@ TEST_F(HostRows, NewTokensMoveTogether) {
   ASSERT_EQ(20u, host.rows[3]);
   host.tables[3 * host.stride] = PKV_NO_BLOCK;
   sequences.block_tables = host.tables.data();
+  given.window = 100;  // It ends before some tokens that were there before the step.
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
+  positions[2] = 54;
+  CHECK(try_attend(sequences, given));
+}
+
+// Without causal, a window reaches as far after a query as before it, wherever the query is.
+TEST_F(HostRows, AWindowOnBothSidesIsABand) {
+  constexpr uint64_t columns = 60;
+  constexpr int64_t reach = 7, sinks = 3;
+  pkv_kv_sequences sequences = host.get();
+  std::vector<int64_t> positions;
+  std::vector<uint8_t> band(4 * 20 * columns);
+  for (size_t s = 0; s < host.rows.size(); s++)
+    for (uint32_t i = 0; i < host.rows[s]; i++) {
+      positions.push_back(static_cast<int64_t>(random.below(host.kv_lengths[s])));
+      for (int64_t j = 0; j < static_cast<int64_t>(columns); j++)
+        band[(s * 20 + i) * columns + static_cast<uint64_t>(j)] =
+            std::abs(positions.back() - j) < reach || j < sinks;
+    }
+  sequences.query_positions = positions.data();
+  AttentionParams windowed, masked;
+  windowed.bidirectional = masked.bidirectional = 1;
+  windowed.window = reach;
+  windowed.sink_tokens = sinks;
+  pkv_mask& mask = masked.see_bytes(band.data());
+  mask.columns = mask.row_stride = columns;
+  mask.batch_stride = 20 * columns;
+  const Rows expected = attend(sequences, masked), found = attend(sequences, windowed);
+  for (size_t row = 0; row < total; row++)
+    for (uint32_t head = 0; head < heads; head++)
+      for (uint32_t d = 0; d < value_dim; d++)
+        ASSERT_NEAR(expected.get(row, head, d), found.get(row, head, d), 1e-5) << "row " << row;
+}
+
+TEST_F(HostRows, RefusesSlopesOnBothSides) {
+  const std::vector<float> slopes(heads, 0.5f);
+  AttentionParams given;
+  given.alibi_slopes = slopes.data();
+  CHECK(try_attend(host.get(), given));
+  given.bidirectional = 1;
+  REFUSED(PKV_UNSUPPORTED, try_attend(host.get(), given));
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
 }
 

@@ -70,7 +70,8 @@ struct Attention {
   bool sees(size_t row, uint64_t position, uint64_t start, uint64_t length, uint64_t j) const {
     if (!mask.empty() && j >= start)
       return (mask[row * mask_words + (j - start) / 64] >> ((j - start) % 64) & 1) != 0;
-    const bool near = window == 0 || j + window > position || j < sinks;
+    const bool near =
+        window == 0 || j < sinks || (j + window > position && (causal || position + window > j));
     return near && j < (causal ? position + 1 : length);
   }
 

@@ -308,6 +308,10 @@ std::vector<Case> attention_cases(size_t at) {
   cases.with(WITH(it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
                   it.sink_logits = world.keep_list(std::vector<float>(query_heads, 1))),
              fine);
+  cases.with(WITH(it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f));
+                  it.bidirectional = 1),
+             unsupported);
+  cases.with(WITH(it.bidirectional = 1, it.window = 1, it.sink_tokens = 1), fine);
   add_windows(cases);
   add_masks(cases);
   add_chosen(cases);
@@ -355,7 +359,7 @@ Function attention_row() {
   in_view(WITH(it.block_size = 0), invalid);
   in_view(WITH(it.block_size = 24), invalid);
   in_view(WITH(it.kv_heads = 0), invalid);
-  in_view(WITH(it.kv_heads = UINT32_MAX), range);
+  in_view(WITH(it.kv_heads = UINT32_MAX), invalid);
   in_view(WITH(it.key_dim = UINT32_MAX - 15), invalid);
   in_view(WITH(it.blocks = 0), invalid);
   in_view(WITH(it.blocks = UINT64_MAX), overflow);

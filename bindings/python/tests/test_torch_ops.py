@@ -60,7 +60,8 @@ class Case:
             at, to = torch.arange(total - n, total)[:, None], torch.arange(total)
             seen = to <= at if causal else torch.ones(n, total, dtype=torch.bool)
             if window:
-                seen &= (at - to < window) | (to < sink_tokens)
+                near = at - to < window if causal else (at - to).abs() < window
+                seen &= near | (to < sink_tokens)
             out = torch.nn.functional.scaled_dot_product_attention(
                 *(rows.transpose(0, 1).float() for rows in (query, key, value)),
                 attn_mask=seen,
@@ -102,7 +103,8 @@ def test_rows_of_any_type_and_strides(rows: Any) -> None:
 
 def test_rules() -> None:
     case = Case()
-    for rules in ({"window": 9}, {"window": 9, "sink_tokens": 3}, {"causal": False}):
+    some: tuple[dict[str, Any], ...] = ({"window": 9}, {"window": 9, "sink_tokens": 3})
+    for rules in (*some, {"causal": False}, {"causal": False, "window": 2, "sink_tokens": 3}):
         assert distance(paged.attention(*case.arguments, **rules), case.expected(**rules)) < 1e-5
     plain = paged.attention(*case.arguments)
     assert distance(paged.attention(*case.arguments, scale=0.5), plain) > 0.1

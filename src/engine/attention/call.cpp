@@ -104,10 +104,9 @@ void set_windows(const pkv_attention_params& params, uint32_t kv_heads, const Wi
 
 }  // namespace
 
-bool AttendParams::uses_positions() const {
-  return transform.alibi_slopes != nullptr || window.window != 0 ||
-         std::any_of(head_windows.begin(), head_windows.end(),
-                     [](const Window& one) { return one.window != 0; });
+bool AttendParams::has_window() const {
+  return window.window != 0 || std::any_of(head_windows.begin(), head_windows.end(),
+                                           [](const Window& one) { return one.window != 0; });
 }
 
 AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, uint32_t key_dim,
@@ -116,6 +115,9 @@ AttendParams check_params(const pkv_attention_params* given, uint32_t kv_heads, 
   if (!std::isfinite(params.scale))
     fail(PKV_INVALID_ARGUMENT, "scale is %g; it must be finite", static_cast<double>(params.scale));
   check_flag(params.bidirectional, "bidirectional");
+  if (params.bidirectional != 0 && params.alibi_slopes != nullptr)
+    fail(PKV_UNSUPPORTED,
+         "bidirectional is 1, but alibi_slopes would raise the scores of positions after a query");
   if (!std::isfinite(params.softcap) || params.softcap < 0)
     fail(PKV_INVALID_ARGUMENT, "softcap is %g; it must be finite and at least 0",
          static_cast<double>(params.softcap));
@@ -191,15 +193,17 @@ void check_new_tokens(const AttendCall& call) {
            llu(sequence.index), sequence.queries, llu(sequence.length));
 }
 
-// Throws if the causal rule would hide positions before the step from a query. With a mask of new
-// tokens the kernels cannot do that: a query has one end, and it is that of the new tokens.
+// Throws if the causal rule or a window would hide positions before the step that are after a
+// query. With a mask of new tokens the kernels cannot do that: a query has one end, and it is that
+// of the new tokens.
 void check_positions_of_new_tokens(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences)
     for (uint32_t i = 0; i < sequence.queries && sequence.positions != nullptr; i++)
       if (sequence.position(i) + 1 < sequence.start())
         fail(PKV_INVALID_ARGUMENT,
              "query_positions: %lld in sequence %llu; with a mask of new tokens, unless attention "
-             "is bidirectional, it must be at least %llu, the last position before these tokens",
+             "is bidirectional and has no window, it must be at least %llu, the last position "
+             "before these tokens",
              (long long)sequence.positions[i], llu(sequence.index), llu(sequence.start() - 1));
 }
 
@@ -284,7 +288,7 @@ void check_call(const AttendCall& call) {
                   "outputs: lse");
   if (call.params.masks_new_tokens()) {
     check_new_tokens(call);
-    if (call.params.causal) check_positions_of_new_tokens(call);
+    if (call.params.causal || call.params.has_window()) check_positions_of_new_tokens(call);
   }
   if (call.params.mask != nullptr) {
     check_words(call, rows);

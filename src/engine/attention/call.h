@@ -34,9 +34,9 @@ struct BoolMask {
   }
 };
 
-// How far back the queries of a KV head see.
+// How far the queries of a KV head see.
 struct Window {
-  uint32_t window;  // positions, including the query's own; 0: all
+  uint32_t window;  // positions on each side that they see, including their own; 0: all
   uint32_t sinks;   // positions at the start that are always seen; 0 without a window
 
   bool operator==(const Window&) const = default;
@@ -65,16 +65,17 @@ struct AttendParams {
   bool chooses() const { return top_blocks != 0 || block_lists != nullptr; }
   // Returns whether queries replace the causal rule among new tokens by a mask.
   bool masks_new_tokens() const { return mask != nullptr || parents != nullptr; }
+  bool has_window() const;
   // Returns whether windows or slopes depend on the positions of tokens.
-  bool uses_positions() const;
+  bool uses_positions() const { return transform.alibi_slopes != nullptr || has_window(); }
   Window window_of(uint32_t kv_head) const {
     return head_windows.empty() ? window : head_windows[kv_head];
   }
 };
 
 // Checks a caller's parameters (NULL: defaults) and fills in defaults. `of_layer` is the window of
-// the layer's group. Throws INVALID_ARGUMENT, OUT_OF_RANGE for a window or sinks beyond what the
-// layer keeps, bad_alloc.
+// the layer's group. Throws INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_RANGE for a window or sinks
+// beyond what the layer keeps, bad_alloc.
 AttendParams check_params(const pkv_attention_params* params, uint32_t kv_heads, uint32_t key_dim,
                           const Window& of_layer);
 

@@ -2,6 +2,7 @@
 #include "engine/attention/reading.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/checked.h"
@@ -12,7 +13,7 @@ namespace {
 
 // What a mask says of one sequence.
 struct SequenceMask {
-  bool causal;  // whether queries see nothing after their positions
+  bool causal;  // queries see nothing after their positions
   // NULL, or the bits of query i begin at words + i * stride, one for each token from `begin` on.
   const uint64_t* words = nullptr;
   uint64_t stride = 0;
@@ -157,7 +158,7 @@ std::vector<SequenceMask> masks_of(Workers& workers, const AttendCall& call, Arr
 // Returns the mask for KV heads with a window. New tokens lie where their rows are, so the kernels
 // cannot tell which of them left the window; then the words of the result hide these.
 SequenceMask mask_in_window(const SequenceMask& mask, uint32_t queries, const Window& window,
-                            Arrays& arrays) {
+                            bool causal, Arrays& arrays) {
   if (mask.positions == nullptr || window.window == 0) return mask;
   const auto [first, last] = std::minmax_element(mask.positions, mask.positions + queries);
   if (*last - *first < window.window) return mask;
@@ -167,12 +168,21 @@ SequenceMask mask_in_window(const SequenceMask& mask, uint32_t queries, const Wi
   result.words = row;
   for (uint32_t i = 0; i < queries; i++, row += result.stride)
     for (uint32_t j = 0; j < queries; j++) {
-      const bool shown =
-          mask.positions[i] - mask.positions[j] < window.window || mask.positions[j] < window.sinks;
+      const int64_t behind = mask.positions[i] - mask.positions[j],
+                    apart = causal ? behind : std::abs(behind);
+      const bool shown = apart < window.window || mask.positions[j] < window.sinks;
       const uint64_t bit = uint64_t{shown} << j % word_bits;
       row[j / word_bits] |= mask.words[i * mask.stride + j / word_bits] & bit;
     }
   return result;
+}
+
+// Returns the end of what a query at a position sees. With a mask of new tokens, the query sees all
+// tokens before these, and the mask knows which of these are in the window.
+uint64_t end_of_view(const Reading& reading, const SequenceMask& mask, uint64_t position) {
+  if (mask.causal) return std::min(position + 1, reading.length);
+  if (reading.window == 0 || mask.positions != nullptr) return reading.length;
+  return std::min(std::max<uint64_t>(position + reading.window, reading.sinks), reading.length);
 }
 
 // Returns what a query of a reading sees.
@@ -184,7 +194,7 @@ kernels::QueryView view_of(const Reading& reading, const SequenceMask& mask, uin
                    : view.position + 1 - reading.window;
   // The mask knows which new tokens left the window.
   if (mask.positions != nullptr) view.begin = std::min(view.begin, mask.begin);
-  view.end = mask.causal ? std::min(view.position + 1, reading.length) : reading.length;
+  view.end = end_of_view(reading, mask, view.position);
   view.mask = mask.words == nullptr ? nullptr : mask.words + query * mask.stride;
   view.mask_begin = mask.begin;
   return view;
@@ -267,7 +277,8 @@ Readings::Readings(Workers& workers, const AttendCall& call) : runs_(0) {
     for (uint32_t head = 0, end; head < call.shape.kv_heads; head = end) {
       end = end_of_run(call, head);
       const Window window = call.params.window_of(head);
-      const SequenceMask mask = mask_in_window(masks[s], sequence.queries, window, arrays_);
+      const SequenceMask mask =
+          mask_in_window(masks[s], sequence.queries, window, call.params.causal, arrays_);
       all_.push_back({sequence, q,
                       rows::rows_at(call.out.view, call.out.begin(call.rows, sequence)), head, end,
                       window.window, window.sinks, views_.data() + views_.size(), shifts});

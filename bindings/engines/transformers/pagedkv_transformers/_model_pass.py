@@ -267,11 +267,12 @@ class WatchedCache(TransformersCache):
             )
         made = bools(mask)
         if window:
-            positions = torch.arange(columns - rows, columns)[:, None]
-            if bool((made & (torch.arange(mask.shape[3]) <= positions - window)).any()):
+            positions = torch.arange(columns - queries, columns)[:, None]
+            far = (torch.arange(columns) - positions).abs() >= window
+            if bool((made[..., :columns] & far).any()):
                 raise ValueError(
-                    f"the attention mask shows tokens that left the window of {window} of layer "
-                    f"{layer}: hide all but the last {window} of each query"
+                    f"the attention mask shows tokens outside of the window of {window} of layer "
+                    f"{layer}: hide those that are {window} or more from a query"
                 )
         self._masks[(id(mask), window)] = mask, made
         return made

@@ -50,10 +50,15 @@ def test_a_mask_of_the_caller(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["Mistral", "Gemma3Text"])
-def test_a_mask_that_shows_what_left_the_window(family: str) -> None:
-    model = model_of(family)
-    with pytest.raises(ValueError, match=rf"left the window of {WINDOWS[family]} of layer 0: hide"):
-        logits(model, PagedCache(model), tree(WINDOWS[family] + 1))
+def test_a_mask_that_shows_what_is_outside_of_the_window(family: str) -> None:
+    model, window, n = model_of(family), WINDOWS[family], PAST + NEW
+    sentence = rf"outside of the window of {window} of layer 0: hide"
+    with pytest.raises(ValueError, match=sentence):
+        logits(model, PagedCache(model), tree(window + 1))
+    ahead = torch.ones(1, 1, n, n, dtype=torch.bool).tril().triu(1 - window)
+    ahead[..., 0, window] = True
+    with pytest.raises(ValueError, match=sentence), torch.no_grad():
+        model(torch.full((1, n), 5), past_key_values=PagedCache(model), attention_mask=ahead)
 
 
 def test_masks_that_are_refused() -> None:
