@@ -88,7 +88,7 @@ Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
     else
       std::memcpy(bytes_.data() + i * 2, &upper, 2);
   }
-  tensor_ = {bytes_.data(), dtype, 0, 0, 0};
+  tensor_ = {bytes_.data(), dtype, 0, 0, 0, bytes_.size()};
 }
 
 Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.sessions) {

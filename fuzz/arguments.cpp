@@ -22,7 +22,7 @@ void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
   const pkv_status begun = pkv_batch_begin(cache, 1, &session, &two, &batch);
   documented(begun, {PKV_OUT_OF_MEMORY, PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE});
   if (begun == PKV_OK && row_floats * 2 * 4 <= f.out.size()) {
-    const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0};
+    const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0, 0};
     for (uint32_t layer = 0; layer < std::min(layers, 4u); layer++) {
       if (pkv_batch_write(batch, layer, &rows, &rows) != PKV_OK)
         documented(pkv_batch_write(batch, layer, &rows, nullptr), {PKV_UNSUPPORTED});

@@ -40,7 +40,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, &batch));
     EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
     // Computes the largest call once, because the cache keeps the working memory of attention.
-    const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0};
+    const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0, 0};
     float mass[query_heads] = {};
     AttentionParams params;
     params.weigh(mass, 1);
@@ -71,7 +71,7 @@ struct Fixture {
     }
   }
 
-  pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0}; }
+  pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0, 0}; }
 };
 
 inline Fixture& fixture() {

@@ -124,7 +124,7 @@ pkv_status Cache::open(const Request& request, pkv_session* session) const {
 void Cache::compute(pkv_batch batch, size_t rows, const LayerWritten* written) {
   // There are at least as many query heads as KV heads, and keys are as long as queries, so one set
   // of rows serves all three.
-  const pkv_tensor in{rows_.data(), PKV_F32, 0, 0, 0}, out{out_.data(), PKV_F32, 0, 0, 0};
+  const pkv_tensor in{rows_.data(), PKV_F32, 0, 0, 0, 0}, out{out_.data(), PKV_F32, 0, 0, 0, 0};
   if (rows > rows_.size() / (size_t{options_.query_heads} * options_.dim))
     throw std::logic_error("a step has more rows than were made");
   for (uint32_t layer = 0; layer < options_.layers; layer++) {

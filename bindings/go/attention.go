@@ -24,14 +24,6 @@ func (c *Compute) Attend(
 		if err != nil {
 			return err
 		}
-		queries, err := q.checkBatch(op, "q", rows, sequences.QueryHeads, view.KeyDim)
-		if err != nil {
-			return err
-		}
-		results, err := out.checkBatch(op, "out", rows, sequences.QueryHeads, view.ValueDim)
-		if err != nil {
-			return err
-		}
 		variant, err := params.place(op, rows, sequences.QueryHeads, view.KVHeads)
 		if err != nil {
 			return err
@@ -42,7 +34,7 @@ func (c *Compute) Attend(
 		}
 		return call(op, &view, func() raw.Status {
 			defer runtime.KeepAlive(c)
-			return raw.KVAttend(c.raw(), kv, given, variant, queries, results, others)
+			return raw.KVAttend(c.raw(), kv, given, variant, q.place(), out.place(), others)
 		})
 	})
 }
@@ -77,17 +69,10 @@ func (c *Compute) MergeAttention(
 ) error {
 	const op = "merge attention"
 	n := numbers{op: op}
-	rawHeads, rawDim := n.u32("heads", heads), n.u32("dim", dim)
-	target, err := merged.check(op, "merged", rows, heads, dim)
-	if n.err != nil || err != nil {
-		return firstError(n.err, err)
-	}
+	rawRows, rawHeads, rawDim := n.u64("rows", rows), n.u32("heads", heads), n.u32("dim", dim)
 	n.length("mergedLSE", len(mergedLSE), rows, heads)
 	size := spaceFor[raw.Tensor](len(parts)) + spaceFor[*float32](len(parts)) + 1
 	for _, part := range parts {
-		if _, err := part.Out.check(op, "Out", rows, heads, dim); err != nil {
-			return err
-		}
 		if len(part.LSE) != rows*heads && n.err == nil {
 			n.err = misuse(
 				op, ErrInvalidArgument, "LSE has %d entries: it needs %d rows of %d",
@@ -106,30 +91,19 @@ func (c *Compute) MergeAttention(
 	defer a.free()
 	outs, lse := place[raw.Tensor](a, len(parts)), place[*float32](a, len(parts))
 	for i, part := range parts {
-		outs[i] = raw.Tensor{
-			Data:       part.Out.copyTo(a),
-			DType:      int32(part.Out.dtype),
-			RowStride:  int64(part.Out.rowStride),
-			HeadStride: int64(part.Out.headStride),
+		if out := part.Out.place(); out != nil {
+			outs[i] = *out
+			outs[i].Data = part.Out.copyTo(a)
 		}
 		lse[i] = first(placed(a, part.LSE))
 	}
 	return call(op, parts, func() raw.Status {
 		defer runtime.KeepAlive(c)
 		return raw.AttentionMerge(
-			c.raw(), uint64(len(parts)), first(outs), unsafe.Pointer(first(lse)), uint64(rows), rawHeads,
-			rawDim, target, first(mergedLSE),
+			c.raw(), uint64(len(parts)), first(outs), unsafe.Pointer(first(lse)), rawRows, rawHeads,
+			rawDim, merged.place(), first(mergedLSE),
 		)
 	})
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // copyTo copies the elements to an arena.

@@ -118,31 +118,11 @@ func (b *Batch) SetFirstRows(rows []uint32) error {
 // Write stores keys [rows][KV heads][key dim] and values [rows][KV heads][value dim] of one layer.
 // The zero Tensor for v: the layer is latent.
 func (b *Batch) Write(layer int, k, v Tensor) error {
-	const op = "write"
-	number, err := unsigned32(op, "layer", layer)
-	if err != nil {
-		return err
-	}
-	keys, values, err := b.keysAndValues(op, layer, k, v)
-	if err != nil {
-		return err
-	}
-	return call(op, b, func() raw.Status { return raw.BatchWrite(b.handle, number, keys, values) })
-}
-
-// keysAndValues checks rows against a layer's shape. If there is no such layer it passes no rows,
-// and the library reports that.
-func (b *Batch) keysAndValues(
-	op string, layer int, k, v Tensor,
-) (keys, values *raw.Tensor, err error) {
-	s, known := b.cache.shape(layer)
-	if !known {
-		return nil, nil, nil
-	}
-	if keys, err = k.checkBatch(op, "k", b.batch, s.kvHeads, s.keyDim); err == nil {
-		values, err = v.checkBatch(op, "v", b.batch, s.kvHeads, s.valueDim)
-	}
-	return keys, values, err
+	n := numbers{op: "write"}
+	number := n.u32("layer", layer)
+	return n.call(b, func() raw.Status {
+		return raw.BatchWrite(b.handle, number, k.place(), v.place())
+	})
 }
 
 // Attend computes attention of all rows over their sessions, the new tokens included, from q
@@ -156,16 +136,9 @@ func (b *Batch) Attend(
 	if err != nil {
 		return err
 	}
-	var queries, results *raw.Tensor
 	var given *raw.AttentionParams
 	var others *raw.AttentionOutputs
 	if s, known := b.cache.shape(layer); known {
-		if queries, err = q.checkBatch(op, "q", b.batch, s.queryHeads, s.keyDim); err != nil {
-			return err
-		}
-		if results, err = out.checkBatch(op, "out", b.batch, s.queryHeads, s.valueDim); err != nil {
-			return err
-		}
 		if given, err = params.place(op, b.batch, s.queryHeads, s.kvHeads); err != nil {
 			return err
 		}
@@ -175,7 +148,7 @@ func (b *Batch) Attend(
 		}
 	}
 	return call(op, b, func() raw.Status {
-		return raw.BatchAttend(b.handle, number, given, queries, results, others)
+		return raw.BatchAttend(b.handle, number, given, q.place(), out.place(), others)
 	})
 }
 

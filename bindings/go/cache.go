@@ -157,18 +157,3 @@ func (c *Cache) shape(layer int) (shape, bool) {
 	}
 	return c.shapes[layer], true
 }
-
-// keysAndValues checks rows against a layer's shape. If there is no such layer it passes no rows,
-// and the library reports that.
-func (c *Cache) keysAndValues(
-	op string, layer, rows int, k, v Tensor,
-) (keys, values *raw.Tensor, err error) {
-	s, known := c.shape(layer)
-	if !known {
-		return nil, nil, nil
-	}
-	if keys, err = k.check(op, "k", rows, s.kvHeads, s.keyDim); err == nil {
-		values, err = v.check(op, "v", rows, s.kvHeads, s.valueDim)
-	}
-	return keys, values, err
-}

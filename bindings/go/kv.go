@@ -295,21 +295,13 @@ func (c *Compute) copyPositions(
 	if err != nil {
 		return err
 	}
-	given, rows, err := sequences.place(op)
-	if err != nil {
-		return err
-	}
-	keys, err := k.checkBatch(op, "k", rows, view.KVHeads, view.KeyDim)
-	if err != nil {
-		return err
-	}
-	values, err := v.checkBatch(op, "v", rows, view.KVHeads, view.ValueDim)
+	given, _, err := sequences.place(op)
 	if err != nil {
 		return err
 	}
 	return call(op, &view, func() raw.Status {
 		defer runtime.KeepAlive(c)
-		return copyPositions(c.raw(), kv, given, keys, values)
+		return copyPositions(c.raw(), kv, given, k.place(), v.place())
 	})
 }
 
@@ -338,17 +330,9 @@ func (c *Compute) copySlots(
 	if err != nil {
 		return err
 	}
-	keys, err := k.check(op, "k", len(slots), view.KVHeads, view.KeyDim)
-	if err != nil {
-		return err
-	}
-	values, err := v.check(op, "v", len(slots), view.KVHeads, view.ValueDim)
-	if err != nil {
-		return err
-	}
 	return call(op, &view, func() raw.Status {
 		defer runtime.KeepAlive(c)
-		return copySlots(c.raw(), kv, uint64(len(slots)), first(slots), keys, values)
+		return copySlots(c.raw(), kv, uint64(len(slots)), first(slots), k.place(), v.place())
 	})
 }
 

@@ -104,7 +104,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		same(t, means(wideOut, 0, 1, 2, 3, 5), 0, 0.5, 1, 0, 3)
 		refused(
 			t, pagedkv.Write(view, left, zeros, f32(wide[1:]).WithBatchStride(48)),
-			pagedkv.ErrInvalidArgument, "v: 6 rows", "the slice has 95",
+			pagedkv.ErrInvalidArgument, "v: 6 rows", "bytes is 380",
 		)
 		left.FirstRows = left.FirstRows[:1]
 		refused(

@@ -104,19 +104,6 @@ func (s *Session) Reserve(tokens int) error {
 	return n.call(s, func() raw.Status { return raw.SessionReserve(s.handle, total) })
 }
 
-func (s *Session) rows(
-	op string, layer, rows int, k, v Tensor,
-) (number uint32, keys, values *raw.Tensor, err error) {
-	if number, err = unsigned32(op, "layer", layer); err != nil {
-		return number, nil, nil, err
-	}
-	if rows < 0 {
-		return number, nil, nil, misuse(op, ErrInvalidArgument, "%d rows", rows)
-	}
-	keys, values, err = s.cache.keysAndValues(op, layer, rows, k, v)
-	return number, keys, values, err
-}
-
 // Trim keeps the first tokens and frees all blocks beyond them.
 func (s *Session) Trim(length int) error {
 	n := numbers{op: "trim"}
@@ -198,17 +185,10 @@ func (s *Session) BlockTable(group int) ([]uint32, error) {
 // Read copies keys and values of positions [begin, begin + rows) of one layer into k and v;
 // either may be the zero Tensor.
 func (s *Session) Read(layer, begin, rows int, k, v Tensor) error {
-	const op = "read"
-	number, keys, values, err := s.rows(op, layer, rows, k, v)
-	if err != nil {
-		return err
-	}
-	position, err := unsigned64(op, "begin", begin)
-	if err != nil {
-		return err
-	}
-	return call(op, s, func() raw.Status {
-		return raw.SessionRead(s.handle, number, position, uint64(rows), keys, values)
+	n := numbers{op: "read"}
+	number, position, count := n.u32("layer", layer), n.u64("begin", begin), n.u64("rows", rows)
+	return n.call(s, func() raw.Status {
+		return raw.SessionRead(s.handle, number, position, count, k.place(), v.place())
 	})
 }
 

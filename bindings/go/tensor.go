@@ -16,7 +16,7 @@ type Tensor struct {
 	rowStride, headStride, batchStride int
 }
 
-// empty is the target of tensors without rows; only its address is used.
+// empty is the target of tensors of empty slices, which the zero Tensor has not.
 var empty uint64
 
 func tensorOf[T any](slice []T, dtype DType) Tensor {
@@ -82,24 +82,6 @@ func (b batchRows) reach() int {
 	return end
 }
 
-// checkBatch is check for the rows of a batch, which may be padded.
-func (t Tensor) checkBatch(op, name string, rows batchRows, heads, dim int) (*raw.Tensor, error) {
-	sequences, reached := 1, rows.total()
-	if reached > 0 && (t.batchStride != 0 || rows.firstRows != nil) {
-		reached = rows.reach()
-	}
-	if t.batchStride != 0 {
-		sequences = len(rows.lengths)
-	}
-	return t.checkExtent(op, name, sequences, reached, heads, dim)
-}
-
-// check returns the tensor of C after checking that the slice has these rows; NULL for the zero
-// one.
-func (t Tensor) check(op, name string, rows, heads, dim int) (*raw.Tensor, error) {
-	return t.checkExtent(op, name, 1, rows, heads, dim)
-}
-
 // extent returns one more than the index of the last element of axes with these counts and strides,
 // or false on overflow.
 func extent(axes ...[2]uint64) (uint64, bool) {
@@ -116,61 +98,28 @@ func extent(axes ...[2]uint64) (uint64, bool) {
 	return sum, true
 }
 
-func (t Tensor) checkExtent(
-	op, name string, sequences, rows, heads, dim int,
-) (*raw.Tensor, error) {
+// place returns the tensor of C, which refuses rows beyond the slice; NULL for the zero one.
+func (t Tensor) place() *raw.Tensor {
 	if t.data == nil {
-		return nil, nil
+		return nil
 	}
-	if rows < 0 || heads < 0 || dim < 0 {
-		return nil, misuse(
-			op, ErrInvalidArgument, "%s: %d rows of %d heads of %d dims are not rows", name, rows,
-			heads, dim,
-		)
-	}
-	if t.rowStride < 0 || t.headStride < 0 || t.batchStride < 0 {
-		return nil, misuse(
-			op, ErrInvalidArgument, "%s: strides of %d, %d and %d elements: they must not be negative",
-			name, t.rowStride, t.headStride, t.batchStride,
-		)
-	}
-	rowStride, headStride := uint64(t.rowStride), uint64(t.headStride)
-	if headStride == 0 {
-		headStride = uint64(dim)
-	}
-	if rowStride == 0 {
-		over, dense := bits.Mul64(uint64(heads), uint64(dim))
-		if over != 0 {
-			return nil, misuse(op, ErrOverflow, "%s: %d heads of %d dims", name, heads, dim)
-		}
-		rowStride = dense
-	}
-	needed, fits := extent(
-		[2]uint64{uint64(sequences), uint64(t.batchStride)}, [2]uint64{uint64(rows), rowStride},
-		[2]uint64{uint64(heads), headStride}, [2]uint64{uint64(dim), 1},
-	)
-	if !fits || needed > uint64(t.elements) {
-		return nil, misuse(
-			op,
-			ErrInvalidArgument,
-			"%s: %d rows of %d heads of %d dims with strides of %d, %d and %d need %d elements, "+
-				"the slice has %d",
-			name,
-			sequences*rows,
-			heads,
-			dim,
-			rowStride,
-			headStride,
-			t.batchStride,
-			needed,
-			t.elements,
-		)
-	}
-	return &raw.Tensor{
+	out := &raw.Tensor{
 		Data:        t.data,
 		DType:       int32(t.dtype),
 		RowStride:   int64(t.rowStride),
 		HeadStride:  int64(t.headStride),
 		BatchStride: int64(t.batchStride),
-	}, nil
+		Bytes:       t.bytes(),
+	}
+	if t.elements == 0 {
+		out.Data = nil // has no rows, while 0 bytes would stand for any number
+	}
+	return out
+}
+
+func (t Tensor) bytes() uint64 {
+	if t.dtype == F32 {
+		return 4 * uint64(t.elements)
+	}
+	return 2 * uint64(t.elements)
 }

@@ -182,6 +182,11 @@ typedef struct pkv_tensor {
   int64_t row_stride;   /**< Elements from row to row; 0: heads * dim. */
   int64_t head_stride;  /**< Elements from head to head; 0: dim. */
   int64_t batch_stride; /**< Elements from sequence to sequence; 0: each follows the previous. */
+  /**
+   * The bytes from data to the end of the memory. If it is set, rows that reach further are refused
+   * (INVALID_ARGUMENT). 0: not known.
+   */
+  uint64_t bytes;
 } pkv_tensor;
 
 /* ---- Hooks ----------------------------------------------------------------------------------

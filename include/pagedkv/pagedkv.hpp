@@ -46,13 +46,11 @@
 #include <pagedkv/experimental.h>
 #include <pagedkv/pagedkv.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
-#include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -177,13 +175,11 @@ inline constexpr bool is_element = dtype_of<Element<T>> != pkv_dtype(0);
 template <class List>
 using ElementOf = std::remove_pointer_t<decltype(std::declval<List&>().data())>;
 
-/** The size of rows of which only the address is known. */
-inline constexpr size_t any_size = SIZE_MAX;
-
-/** Returns the floats, say, of a list: its elements may be arrays. */
+/** Returns dense rows in a list, and how far it reaches; an empty list has no rows. */
 template <class List, class T = ElementOf<const List>>
-size_t count_elements(const List& list) {
-  return list.size() * (sizeof(T) / sizeof(std::remove_all_extents_t<T>));
+pkv_tensor tensor_of(const List& list) {
+  const void* const data = list.size() == 0 ? nullptr : list.data();
+  return {const_cast<void*>(data), dtype_of<Element<T>>, 0, 0, 0, list.size() * sizeof(T)};
 }
 
 }  // namespace detail
@@ -198,26 +194,20 @@ class ConstTensor {
   /** Dense rows in a vector, a std::array or a std::span. */
   template <class List, class T = detail::ElementOf<const List>,
             class = std::enable_if_t<detail::is_element<T>>>
-  ConstTensor(const List& list) : ConstTensor(list.data(), dtype_of<detail::Element<T>>) {
-    elements_ = detail::count_elements(list);
-  }
+  ConstTensor(const List& list) : tensor_(detail::tensor_of(list)) {}
 
   /** Rows of any pkv_dtype; strides count elements. */
   ConstTensor(const void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
               int64_t batch_stride = 0)
-      : tensor_{const_cast<void*>(data), dtype, row_stride, head_stride, batch_stride} {}
+      : tensor_{const_cast<void*>(data), dtype, row_stride, head_stride, batch_stride, 0} {}
 
-  /** Rows described by a pkv_tensor, of a list of this many elements if it is one. */
-  explicit ConstTensor(const pkv_tensor& tensor, size_t elements = detail::any_size)
-      : tensor_(tensor), elements_(elements) {}
+  /** Rows described by a pkv_tensor. */
+  explicit ConstTensor(const pkv_tensor& tensor) : tensor_(tensor) {}
 
   const pkv_tensor* get() const noexcept { return &tensor_; }
-  /** Returns how many elements the list has; SIZE_MAX if that is not known. */
-  size_t elements() const noexcept { return elements_; }
 
  private:
   pkv_tensor tensor_;
-  size_t elements_ = detail::any_size;
 };
 
 /** Rows to write, dense unless strides are given: see pkv_tensor. */
@@ -230,28 +220,23 @@ class Tensor {
   /** Dense rows in a vector, a std::array or a std::span. */
   template <class List, class T = detail::ElementOf<List>,
             class = std::enable_if_t<detail::is_element<T> && !std::is_const_v<T>>>
-  Tensor(List&& list) : Tensor(list.data(), dtype_of<detail::Element<T>>) {
-    elements_ = detail::count_elements(list);
-  }
+  Tensor(List&& list) : tensor_(detail::tensor_of(list)) {}
 
   /** Rows of any pkv_dtype; strides count elements. */
   Tensor(void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
          int64_t batch_stride = 0)
-      : tensor_{data, dtype, row_stride, head_stride, batch_stride} {}
+      : tensor_{data, dtype, row_stride, head_stride, batch_stride, 0} {}
 
   /** Rows described by a pkv_tensor. */
   explicit Tensor(const pkv_tensor& tensor) : tensor_(tensor) {}
 
   /** Converts to rows to read. */
-  operator ConstTensor() const { return ConstTensor(tensor_, elements_); }
+  operator ConstTensor() const { return ConstTensor(tensor_); }
 
   const pkv_tensor* get() const noexcept { return &tensor_; }
-  /** Returns how many elements the list has; SIZE_MAX if that is not known. */
-  size_t elements() const noexcept { return elements_; }
 
  private:
   pkv_tensor tensor_;
-  size_t elements_ = detail::any_size;
 };
 
 /* ---- Configs --------------------------------------------------------------------------------*/
@@ -300,58 +285,6 @@ inline void same_size(const char* what, size_t size, size_t expected) {
     fail(PKV_INVALID_ARGUMENT, std::string(what) + ": " + std::to_string(size) +
                                    " entries are given, not " + std::to_string(expected));
 }
-
-/** Throws if a list is too short for its rows, of which the C interface knows only the address. */
-inline void has_rows(const char* name, const ConstTensor& tensor, uint64_t rows, uint64_t heads,
-                     uint64_t dim) {
-  if (heads == 0 || dim == 0 || tensor.elements() / heads / dim >= rows) return;
-  fail(PKV_INVALID_ARGUMENT, std::string(name) + " has " + std::to_string(tensor.elements()) +
-                                 " elements, too few for " + std::to_string(rows) + " rows of " +
-                                 std::to_string(heads) + " heads of " + std::to_string(dim));
-}
-
-/** Returns how many rows the tensors of these sequences have, unless they are padded batches. */
-inline uint64_t reach(const pkv_kv_sequences& sequences) {
-  uint64_t end = 0;
-  if (sequences.query_lengths == nullptr) return 0;
-  for (uint64_t i = 0; i < sequences.count; i++) {
-    const uint64_t first = sequences.first_rows != nullptr ? sequences.first_rows[i] : end;
-    end = std::max(end, first + sequences.query_lengths[i]);
-  }
-  return end;
-}
-
-/** The shape of the rows of one layer. */
-struct RowShape {
-  uint32_t query_heads, kv_heads, key_dim, value_dim;
-};
-
-/** The shapes of the layers of a cache, if the cache was made from its config. */
-class RowShapes {
- public:
-  RowShapes() = default;
-  explicit RowShapes(const pkv_cache_config& config) {
-    std::vector<RowShape> layers;
-    const size_t groups = config.group_count == 0 ? 1 : config.group_count;
-    for (size_t g = 0, before = 0; g < groups; before += config.groups[g++].layers) {
-      const pkv_layer_group& group = config.groups[g];
-      const uint32_t value_dim = group.value_dim == 0 ? group.key_dim : group.value_dim;
-      for (uint32_t i = 0; i < group.layers; i++) {
-        const size_t layer = group.layer_indices == nullptr ? before + i : group.layer_indices[i];
-        if (layer >= layers.size()) layers.resize(layer + 1);
-        layers[layer] = {group.query_heads, group.kv_heads, group.key_dim, value_dim};
-      }
-    }
-    layers_ = std::make_shared<const std::vector<RowShape>>(std::move(layers));
-  }
-  /** Returns heads of 0, which no list is too short for, if the shape is not known. */
-  RowShape of(uint32_t layer) const {
-    return layers_ != nullptr && layer < layers_->size() ? (*layers_)[layer] : RowShape{};
-  }
-
- private:
-  std::shared_ptr<const std::vector<RowShape>> layers_;
-};
 
 /** Returns a list of n elements for a call to fill. Throws if no call takes this many. */
 template <class T>
@@ -508,8 +441,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   /** No session, until one is moved here. */
   Session() noexcept = default;
   /** Takes a handle of the C interface. */
-  explicit Session(pkv_session handle, detail::RowShapes shapes = {}) noexcept
-      : Owner(handle), shapes_(std::move(shapes)) {}
+  explicit Session(pkv_session handle) noexcept : Owner(handle) {}
 
   uint64_t length() const {
     return detail::told<uint64_t>([&](auto* out) { return pkv_session_get_length(handle_, out); });
@@ -540,9 +472,6 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
 
   void read(uint32_t layer, uint64_t first, size_t n, const Tensor& k, const Tensor& v) const {
-    const detail::RowShape shape = shapes_.of(layer);
-    detail::has_rows("k", k, n, shape.kv_heads, shape.key_dim);
-    detail::has_rows("v", v, n, shape.kv_heads, shape.value_dim);
     check(pkv_session_read(handle_, layer, first, n, k.get(), v.get()));
   }
 
@@ -562,8 +491,7 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
   Session fork() const {
     return Session(
-        detail::told<pkv_session>([&](auto* out) { return pkv_session_fork(handle_, out); }),
-        shapes_);
+        detail::told<pkv_session>([&](auto* out) { return pkv_session_fork(handle_, out); }));
   }
   /** Takes a snapshot: pkv_snapshot_take. */
   Snapshot snapshot() const;
@@ -605,9 +533,6 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
       return pkv_session_get_block_table(handle_, group, capacity, ids, count);
     });
   }
-
- private:
-  detail::RowShapes shapes_;
 };
 
 /** A frozen session: see snapshot.h. */
@@ -616,24 +541,18 @@ class Snapshot : public detail::Owner<pkv_snapshot, pkv_snapshot_close> {
   /** No snapshot, until one is moved here. */
   Snapshot() noexcept = default;
   /** Takes a handle of the C interface. */
-  explicit Snapshot(pkv_snapshot handle, detail::RowShapes shapes = {}) noexcept
-      : Owner(handle), shapes_(std::move(shapes)) {}
+  explicit Snapshot(pkv_snapshot handle) noexcept : Owner(handle) {}
 
   /** Opens a session with the content of the snapshot. */
   Session fork() const {
     return Session(
-        detail::told<pkv_session>([&](auto* out) { return pkv_snapshot_fork(handle_, out); }),
-        shapes_);
+        detail::told<pkv_session>([&](auto* out) { return pkv_snapshot_fork(handle_, out); }));
   }
-
- private:
-  detail::RowShapes shapes_;
 };
 
 inline Snapshot Session::snapshot() const {
   return Snapshot(
-      detail::told<pkv_snapshot>([&](auto* out) { return pkv_snapshot_take(handle_, out); }),
-      shapes_);
+      detail::told<pkv_snapshot>([&](auto* out) { return pkv_snapshot_take(handle_, out); }));
 }
 
 /** One forward pass over many sessions: see batch.h. Its destructor aborts it. */
@@ -662,13 +581,9 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   /** No batch, until one is moved here. */
   Batch() noexcept = default;
   /** Takes the handle of a batch, and the number of new tokens of each session. */
-  Batch(pkv_batch handle, Span<const uint32_t> new_tokens, detail::RowShapes shapes = {})
-      : Owner(handle),
-        sessions_(new_tokens.size()),
-        new_tokens_(new_tokens.begin(), new_tokens.end()),
-        shapes_(std::move(shapes)) {
+  Batch(pkv_batch handle, Span<const uint32_t> new_tokens)
+      : Owner(handle), sessions_(new_tokens.size()) {
     for (uint32_t n : new_tokens) rows_ += n;
-    reach_ = rows_;
   }
 
   /** Returns the number of sessions. */
@@ -678,27 +593,18 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   void set_first_rows(Span<const uint32_t> first_rows) {
     check(pkv_batch_set_first_rows(handle_, first_rows.size(),
                                    first_rows.empty() ? nullptr : first_rows.data()));
-    reach_ = first_rows.empty() ? rows_ : 0;
-    for (size_t i = 0; i < first_rows.size(); i++)
-      reach_ = std::max(reach_, uint64_t{first_rows[i]} + new_tokens_[i]);
   }
 
   void write(uint32_t layer, const ConstTensor& k, const ConstTensor& v) {
-    const detail::RowShape shape = shapes_.of(layer);
-    detail::has_rows("k", k, reach_, shape.kv_heads, shape.key_dim);
-    detail::has_rows("v", v, reach_, shape.kv_heads, shape.value_dim);
     check(pkv_batch_write(handle_, layer, k.get(), v.get()));
   }
   /** Without V, in a latent group. */
   void write(uint32_t layer, const ConstTensor& k) {
-    const detail::RowShape shape = shapes_.of(layer);
-    detail::has_rows("k", k, reach_, shape.kv_heads, shape.key_dim);
     check(pkv_batch_write(handle_, layer, k.get(), nullptr));
   }
   void attend(uint32_t layer, const ConstTensor& q, const Tensor& out,
               const pkv_attention_params& params = AttentionParams(),
               const pkv_attention_outputs& outputs = AttentionOutputs()) {
-    check_rows(layer, q, out);
     check(pkv_batch_attend(handle_, layer, &params, q.get(), out.get(), &outputs));
   }
 
@@ -769,16 +675,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
     check(status);
     closed();
   }
-  void check_rows(uint32_t layer, const ConstTensor& q, const ConstTensor& out) const {
-    const detail::RowShape shape = shapes_.of(layer);
-    detail::has_rows("q", q, reach_, shape.query_heads, shape.key_dim);
-    detail::has_rows("out", out, reach_, shape.query_heads, shape.value_dim);
-  }
-
   size_t sessions_ = 0, rows_ = 0;
-  uint64_t reach_ = 0;  // the rows that a tensor must have
-  std::vector<uint32_t> new_tokens_;
-  detail::RowShapes shapes_;
 };
 
 /* ---- Stores and files -----------------------------------------------------------------------*/
@@ -861,10 +758,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   /** Takes a handle of the C interface. */
   explicit Cache(pkv_cache handle) noexcept : Owner(handle) {}
   /** Creates a cache. */
-  explicit Cache(const pkv_cache_config& config) {
-    check(pkv_cache_create(&config, &handle_));
-    shapes_ = detail::RowShapes(config);
-  }
+  explicit Cache(const pkv_cache_config& config) { check(pkv_cache_create(&config, &handle_)); }
   /**
    * Creates a cache with a store, which it takes; needs config.prefix. If it throws, the caller
    * still has the store.
@@ -874,7 +768,6 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     config.store = &store_config;
     check(pkv_cache_create(&config, &handle_));
     static_cast<void>(store.release());
-    shapes_ = detail::RowShapes(config);
   }
 
   /** Returns the sizes of a cache with this config. */
@@ -911,13 +804,11 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   /** Opens an empty session. */
   Session open() {
     return Session(detail::told<pkv_session>(
-                       [&](auto* out) { return pkv_session_open(handle_, nullptr, out); }),
-                   shapes_);
+        [&](auto* out) { return pkv_session_open(handle_, nullptr, out); }));
   }
   Session open(const pkv_session_config& config) {
     return Session(detail::told<pkv_session>(
-                       [&](auto* out) { return pkv_session_open(handle_, &config, out); }),
-                   shapes_);
+        [&](auto* out) { return pkv_session_open(handle_, &config, out); }));
   }
 
   /** Begins a step: new_tokens[i] new tokens of sessions[i]. */
@@ -927,7 +818,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
                    return pkv_batch_begin(handle_, sessions.size(), sessions.data(),
                                           new_tokens.data(), out);
                  }),
-                 new_tokens, shapes_);
+                 new_tokens);
   }
   /** As begin(). Out of blocks: returns nothing; pkv_last_error_details says how many. */
   std::optional<Batch> try_begin(Span<const pkv_session> sessions,
@@ -938,7 +829,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
         pkv_batch_begin(handle_, sessions.size(), sessions.data(), new_tokens.data(), &batch);
     if (status == PKV_OUT_OF_BLOCKS) return std::nullopt;
     check(status);
-    return std::make_optional<Batch>(batch, new_tokens, shapes_);
+    return std::make_optional<Batch>(batch, new_tokens);
   }
   /** Returns sessions to suspend so that begin() with the others gets its blocks. */
   std::vector<pkv_session> choose_victims(Span<const pkv_session> sessions,
@@ -1044,14 +935,12 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     check(status);
     loaded.resize(count);
     for (size_t i = 0; i < count; i++)
-      loaded[i].session = Session(sessions[i], shapes_), loaded[i].label = labels[i];
+      loaded[i].session = Session(sessions[i]), loaded[i].label = labels[i];
     return loaded;
   }
 
  private:
   static const void* bytes(std::string_view salt) { return salt.empty() ? nullptr : salt.data(); }
-
-  detail::RowShapes shapes_;
 };
 
 /* ---- Without a cache ------------------------------------------------------------------------*/
@@ -1131,40 +1020,30 @@ inline void kv_attend(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_s
                       const ConstTensor& q, const Tensor& out,
                       const pkv_attention_params& params = AttentionParams(),
                       const pkv_attention_outputs& outputs = AttentionOutputs()) {
-  detail::has_rows("q", q, detail::reach(sequences), sequences.query_heads, kv.key_dim);
-  detail::has_rows("out", out, detail::reach(sequences), sequences.query_heads, kv.value_dim);
   check(pkv_kv_attend(compute, &kv, &sequences, &params, q.get(), out.get(), &outputs));
 }
 
 /** Writes rows to the last positions of sequences, or to their query_positions. */
 inline void kv_write(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
                      const ConstTensor& k, const ConstTensor& v) {
-  detail::has_rows("k", k, detail::reach(sequences), kv.kv_heads, kv.key_dim);
-  detail::has_rows("v", v, detail::reach(sequences), kv.kv_heads, kv.value_dim);
   check(pkv_kv_write(compute, &kv, &sequences, k.get(), v.get()));
 }
 
 /** Copies the last positions of sequences, or their query_positions, to rows. */
 inline void kv_read(pkv_compute compute, const pkv_kv_view& kv, const pkv_kv_sequences& sequences,
                     const Tensor& k, const Tensor& v) {
-  detail::has_rows("k", k, detail::reach(sequences), kv.kv_heads, kv.key_dim);
-  detail::has_rows("v", v, detail::reach(sequences), kv.kv_heads, kv.value_dim);
   check(pkv_kv_read(compute, &kv, &sequences, k.get(), v.get()));
 }
 
 /** Writes rows to slots. */
 inline void kv_write_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const int64_t> slots,
                            const ConstTensor& k, const ConstTensor& v) {
-  detail::has_rows("k", k, slots.size(), kv.kv_heads, kv.key_dim);
-  detail::has_rows("v", v, slots.size(), kv.kv_heads, kv.value_dim);
   check(pkv_kv_write_slots(compute, &kv, slots.size(), slots.data(), k.get(), v.get()));
 }
 
 /** Copies slots to rows. */
 inline void kv_read_slots(pkv_compute compute, const pkv_kv_view& kv, Span<const int64_t> slots,
                           const Tensor& k, const Tensor& v) {
-  detail::has_rows("k", k, slots.size(), kv.kv_heads, kv.key_dim);
-  detail::has_rows("v", v, slots.size(), kv.kv_heads, kv.value_dim);
   check(pkv_kv_read_slots(compute, &kv, slots.size(), slots.data(), k.get(), v.get()));
 }
 
@@ -1174,9 +1053,7 @@ inline void attention_merge(pkv_compute compute, Span<const ConstTensor> outs,
                             const Tensor& merged, float* merged_lse = nullptr) {
   detail::same_size("attention_merge", lse.size(), outs.size());
   std::vector<pkv_tensor> tensors;
-  detail::has_rows("merged", merged, rows, heads, dim);
   for (const ConstTensor& out : outs) {
-    detail::has_rows("outs", out, rows, heads, dim);
     tensors.push_back(*out.get());
   }
   check(pkv_attention_merge(compute, tensors.size(), tensors.data(), lse.data(), rows, heads, dim,

@@ -560,6 +560,7 @@ class CallPlay : public DrawnCall {
     const pkv_tensor separate = wanted.out.tensor();
     out.data = &memory[at];
     out.batch_stride = batch_rows() * out.row_stride;
+    q.bytes = memory.size() - bytes(out), out.bytes = memory.size() - at;
     CHECK(call(params, q, out));
     for (const QueryOf& query : queries_)
       for (uint32_t h = 0; h < model_.query_heads; h++) {

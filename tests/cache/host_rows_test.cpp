@@ -41,8 +41,9 @@ class Padded {
   pkv_tensor tensor() {
     const Strides strides = strides_of();
     // Dense strides are left to the library.
-    if (order_ == Order::tokens_heads) return {data_.data(), PKV_F32, 0, 0, strides.batch};
-    return {data_.data(), PKV_F32, strides.row, strides.head, strides.batch};
+    const uint64_t bytes = data_.size() * sizeof data_[0];
+    if (order_ == Order::tokens_heads) return {data_.data(), PKV_F32, 0, 0, strides.batch, bytes};
+    return {data_.data(), PKV_F32, strides.row, strides.head, strides.batch, bytes};
   }
   std::vector<uint32_t> first_rows() const {
     std::vector<uint32_t> first;
@@ -172,6 +173,33 @@ TEST_F(HostRows, PaddedBatches) {
         EXPECT_TRUE(expected == out.dense());
         EXPECT_TRUE(out.padding_untouched());
       }
+}
+
+// The memory of a padded batch ends with the last row of its last sequence.
+TEST_F(HostRows, RefusesRowsThatReachPastTheirMemory) {
+  for (const Order order : orders) {
+    Padded queries(q, host.rows, 20, order, true),
+        out(host.rows, 20, heads, value_dim, order, true);
+    const std::vector<uint32_t> first = queries.first_rows();
+    pkv_kv_sequences sequences = host.get();
+    sequences.first_rows = first.data();
+    const auto attend_to = [&](const pkv_tensor& from, const pkv_tensor& to) {
+      return pkv_kv_attend(nullptr, &memory.view, &sequences, nullptr, &from, &to, nullptr);
+    };
+    const pkv_tensor from = queries.tensor(), to = out.tensor();
+    CHECK(attend_to(from, to));
+    pkv_tensor shorter = from;
+    shorter.bytes--;
+    REFUSED(PKV_INVALID_ARGUMENT, attend_to(shorter, to));
+    EXPECT_EQ("q: 80 rows of 6 heads of 32 reach over " + std::to_string(from.bytes) +
+                  " bytes; bytes is " + std::to_string(shorter.bytes),
+              pkv_last_error());
+    shorter = to;
+    shorter.bytes--;
+    REFUSED(PKV_INVALID_ARGUMENT, attend_to(from, shorter));
+    shorter.bytes = 0;  // not known
+    CHECK(attend_to(from, shorter));
+  }
 }
 
 // Rows with gaps between sequences, and the cumulative lengths of a batch without gaps.
@@ -313,34 +341,6 @@ TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "at least 54")) << pkv_last_error();
   given.bidirectional = 1;
   CHECK(try_attend(sequences, given));
-}
-
-// With a mask of new tokens, the positions of queries are those of their keys, too. So a window
-// hides what is far before them, but not each other, however far they are.
-TEST_F(HostRows, NewTokensMoveTogether) {
-  pkv_kv_sequences sequences = host.get();
-  const std::vector<uint64_t> words(total, (1 << 20) - 1);
-  std::vector<int64_t> positions(total, 1000);
-  AttentionParams given, moved;
-  for (AttentionParams* params : {&given, &moved}) {
-    params->see_bits(words.data(), 1);
-    params->window = 3;
-  }
-  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "needs them")) << pkv_last_error();
-  moved.own_mask.positions = positions.data();
-  const Rows expected = attend(sequences, moved);
-  sequences.query_positions = positions.data();
-  EXPECT_TRUE(expected == attend(sequences, given));
-  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, moved));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "both set")) << pkv_last_error();
-  positions.assign(total, INT64_MAX);
-  EXPECT_TRUE(expected == attend(sequences, given));
-
-  // So all blocks of new tokens are read, also those that are far before the last.
-  ASSERT_EQ(20u, host.rows[3]);
-  host.tables[3 * host.stride] = PKV_NO_BLOCK;
-  sequences.block_tables = host.tables.data();
   given.window = 100;  // It ends before some tokens that were there before the step.
   REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
   positions[2] = 54;
@@ -383,6 +383,34 @@ TEST_F(HostRows, RefusesSlopesOnBothSides) {
   CHECK(try_attend(host.get(), given));
   given.bidirectional = 1;
   REFUSED(PKV_UNSUPPORTED, try_attend(host.get(), given));
+}
+
+// With a mask of new tokens, the positions of queries are those of their keys, too. So a window
+// hides what is far before them, but not each other, however far they are.
+TEST_F(HostRows, NewTokensMoveTogether) {
+  pkv_kv_sequences sequences = host.get();
+  const std::vector<uint64_t> words(total, (1 << 20) - 1);
+  std::vector<int64_t> positions(total, 1000);
+  AttentionParams given, moved;
+  for (AttentionParams* params : {&given, &moved}) {
+    params->see_bits(words.data(), 1);
+    params->window = 3;
+  }
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "needs them")) << pkv_last_error();
+  moved.own_mask.positions = positions.data();
+  const Rows expected = attend(sequences, moved);
+  sequences.query_positions = positions.data();
+  EXPECT_TRUE(expected == attend(sequences, given));
+  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, moved));
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "both set")) << pkv_last_error();
+  positions.assign(total, INT64_MAX);
+  EXPECT_TRUE(expected == attend(sequences, given));
+
+  // So all blocks of new tokens are read, also those that are far before the last.
+  ASSERT_EQ(20u, host.rows[3]);
+  host.tables[3 * host.stride] = PKV_NO_BLOCK;
+  sequences.block_tables = host.tables.data();
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
 }
 

@@ -295,14 +295,14 @@ TEST_P(Kv, ReachNoFurtherThanTheirMemory) {
         &pkv_kv_view::v_block_stride, &pkv_kv_view::v_row_stride, &pkv_kv_view::v_head_stride}) {
     pkv_kv_view view = memory.view;
     view.*stride += 1;
-    REFUSED(PKV_OUT_OF_RANGE, read(view));
+    REFUSED(PKV_INVALID_ARGUMENT, read(view));
   }
   pkv_kv_view view = memory.view;
   view.blocks++;
-  REFUSED(PKV_OUT_OF_RANGE, read(view));
+  REFUSED(PKV_INVALID_ARGUMENT, read(view));
   view = memory.view;
   view.k_bytes--;
-  REFUSED(PKV_OUT_OF_RANGE, read(view));
+  REFUSED(PKV_INVALID_ARGUMENT, read(view));
   EXPECT_EQ("kv.k: with these strides it reaches over " + std::to_string(memory.view.k_bytes) +
                 " bytes; kv.k_bytes is " + std::to_string(view.k_bytes),
             pkv_last_error());

@@ -51,7 +51,7 @@ class ReservedSlots : public testing::Test {
       sessions.push_back(open(cache, reserve));
       Batch batch = begin(cache, {sessions.back()}, {length});
       std::vector<float> zeros(length * 16);
-      const pkv_tensor rows{zeros.data(), PKV_F32, 0, 0, 0};
+      const pkv_tensor rows{zeros.data(), PKV_F32, 0, 0, 0, 4 * zeros.size()};
       // Storage NONE takes no rows.
       const pkv_status status = pkv_batch_write(batch, 0, &rows, &rows);
       if (status != PKV_UNSUPPORTED) CHECK(status);

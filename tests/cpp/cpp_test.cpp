@@ -213,7 +213,7 @@ TEST(Cpp, SessionsThatEndBeforeTheirBatchAreClosed) {
   EXPECT_EQ(last.close(), PKV_STALE_HANDLE);
 }
 
-// C gets only their address, and would read or write beyond them.
+// The C interface is told how far a list reaches, and that an empty one has no rows.
 TEST(Cpp, RefusesListsThatAreTooShortForTheirRows) {
   Cache cache(small());
   Session session = cache.open();
@@ -227,6 +227,7 @@ TEST(Cpp, RefusesListsThatAreTooShortForTheirRows) {
   std::vector<float> short_kv = shorter(kv), short_out = shorter(out);
   EXPECT_TRUE(refused([&] { batch.write(0, short_kv, kv); }));
   EXPECT_TRUE(refused([&] { batch.write(0, kv, short_kv); }));
+  EXPECT_TRUE(refused([&] { batch.write(0, kv, std::vector<float>()); }));
   for (uint32_t layer = 0; layer < LAYERS; layer++) batch.write(layer, kv, kv);
   EXPECT_TRUE(refused([&] { batch.attend(0, shorter(q), out); }));
   EXPECT_TRUE(refused([&] { batch.attend(0, q, short_out); }));

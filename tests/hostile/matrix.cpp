@@ -127,6 +127,9 @@ Arg rows(size_t count, size_t heads, size_t sequences) {
   add(WITH(it.row_stride = INT64_MIN), range);
   add(WITH(it.head_stride = INT64_MIN), range);
   add(WITH(it.batch_stride = INT64_MIN), range);
+  add(WITH(it.bytes = count * heads * dim * sizeof(float)), fine);
+  add(WITH(it.bytes = 1), invalid);
+  add(WITH(it.bytes = UINT64_MAX), fine);
   // The stride from row to row does not matter if there is one row.
   add(WITH(it.row_stride = INT64_MAX), count > 1 ? overflow : fine);
   // Nor does the stride from sequence to sequence if there is one.

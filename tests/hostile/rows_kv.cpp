@@ -56,10 +56,10 @@ void add_view_cases(Function& row, size_t at, bool writes) {
   add(WITH(it.k_row_stride = -1), range);
   const uint64_t bytes = blocks * block_size * kv_floats * sizeof(float);
   add(WITH(it.k_bytes = it.v_bytes = bytes), fine);
-  add(WITH(it.k_bytes = bytes - 1), range);
-  add(WITH(it.v_bytes = bytes - 1), range);
-  add(WITH(it.k_bytes = bytes, it.blocks = blocks + 1), range);
-  add(WITH(it.v_bytes = bytes, it.v_block_stride++), range);
+  add(WITH(it.k_bytes = bytes - 1), invalid);
+  add(WITH(it.v_bytes = bytes - 1), invalid);
+  add(WITH(it.k_bytes = bytes, it.blocks = blocks + 1), invalid);
+  add(WITH(it.v_bytes = bytes, it.v_block_stride++), invalid);
   add(WITH(it.k_bytes = it.v_bytes = UINT64_MAX), fine);
   add(WITH(it.k_block_stride = INT64_MAX), overflow);
 }

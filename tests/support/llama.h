@@ -211,7 +211,9 @@ class ReferenceLlama {
   uint64_t length_ = 0;
 };
 
-inline pkv_tensor dense(std::vector<float>& rows) { return {rows.data(), PKV_F32, 0, 0, 0}; }
+inline pkv_tensor dense(std::vector<float>& rows) {
+  return {rows.data(), PKV_F32, 0, 0, 0, 4 * rows.size()};
+}
 
 // The model over a cache of the library, with one session.
 class CachedLlama {

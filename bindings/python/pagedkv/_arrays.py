@@ -92,7 +92,8 @@ def _dense(array: Any, shape: tuple[int, int, int], out: bool) -> Tensor | None:
     dtype, flags = DENSE.get(array.dtype.str), array.flags
     if dtype is None or not flags.c_contiguous or (out and not flags.writeable):
         return None
-    found = Tensor(address(array), dtype, shape[1] * shape[2], shape[2], 0)
+    place = address(array) if array.size else None
+    found = Tensor(place, dtype, shape[1] * shape[2], shape[2], 0, array.nbytes)
     found.owner, found.shape, found.writable = array, shape, flags.writeable
     return found
 
@@ -135,7 +136,11 @@ def _tensor_of(memory: _dlpack.Memory, what: str, out: bool) -> Tensor:
         )
     if out and not memory.writable:
         raise misuse(f"{what}: the array is read only")
-    found = Tensor(memory.address, dtype, *strides[-3:-1], *strides[:-3])
+    # To C, 0 bytes are any number of them, but NULL has no rows.
+    empty = 0 in shape
+    reach = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    found = Tensor(None if empty else memory.address, dtype, *strides[-3:-1], *strides[:-3])
+    found.bytes = 0 if empty else reach * (4 if dtype == Dtype.F32 else 2)
     found.owner, found.shape, found.writable = memory.owner, shape, memory.writable
     return found
 
@@ -184,11 +189,7 @@ def batch_tensor(
     memory = _memory_of(array, what)
     count = memory.shape[0] if memory.shape else 0
     if len(memory.shape) != 4:
-        if not gaps:
-            count = rows.total
-        elif count < rows.reach:
-            raise misuse(f"{what}: the array has {counted(count, 'row')}; it needs {rows.reach}")
-        return _fitting(memory, count, heads, dim, what, out)
+        return _fitting(memory, count if gaps else rows.total, heads, dim, what, out)
     n = memory.shape[1]
     if count != len(rows.lengths) or n < rows.reach or memory.shape[2:] != (heads, dim) or n == 0:
         raise misuse(

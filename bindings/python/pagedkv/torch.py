@@ -275,8 +275,11 @@ def _rows(rows: torch.Tensor, name: str) -> _raw.Tensor:
         raise misuse(
             f"{name}: strides {[row, head, last]}; dims must be side by side, and rows apart"
         )
+    n, heads, dim = rows.shape
+    elements = (n - 1) * row + (heads - 1) * head + dim if rows.numel() else 0
     # A row stride of 0, which one row may have, would mean dense heads to C.
-    return _raw.Tensor(rows.data_ptr(), dtype, row or rows.shape[1] * head, head, 0)
+    strides = row or heads * head, head, 0
+    return _raw.Tensor(rows.data_ptr(), dtype, *strides, elements * rows.element_size())
 
 
 def _numbers(given: torch.Tensor, dtype: torch.dtype, dims: int, name: str) -> torch.Tensor:

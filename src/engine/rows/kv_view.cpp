@@ -74,8 +74,9 @@ uint64_t reach_of(const pkv_kv_view& kv, const Side& side) {
 void check_strides(const pkv_kv_view& kv, const Side& side) {
   const uint64_t reach = reach_of(kv, side);
   if (side.bytes != 0 && reach > side.bytes)
-    fail(PKV_OUT_OF_RANGE, "%s: with these strides it reaches over %llu bytes; %s_bytes is %llu",
-         side.name, llu(reach), side.name, llu(side.bytes));
+    fail(PKV_INVALID_ARGUMENT,
+         "%s: with these strides it reaches over %llu bytes; %s_bytes is %llu", side.name,
+         llu(reach), side.name, llu(side.bytes));
 }
 
 // What is left to know of a shape once it was checked.

@@ -20,11 +20,11 @@ struct Axis {
 };
 
 // Checks that no two rows, heads or sequences overlap, because one result would overwrite another,
-// and that the size of the tensor does not overflow. In order of their strides, each axis lies
-// within the next. `rows` is the number of rows of one sequence, up to the last that is not
-// padding.
+// that the size of the tensor does not overflow, and that it is at most `bytes` (0: any). In order
+// of their strides, each axis lies within the next. `rows` is the number of rows of one sequence,
+// up to the last that is not padding.
 void check_extent(const BatchTensor& tensor, uint64_t sequences, uint64_t rows, uint64_t heads,
-                  uint64_t dim, const char* name) {
+                  uint64_t dim, uint64_t bytes, const char* name) {
   const kernels::RowsView& view = tensor.view;
   Axis axes[] = {{heads, static_cast<uint64_t>(view.head_stride)},
                  {rows, static_cast<uint64_t>(view.row_stride)},
@@ -41,7 +41,11 @@ void check_extent(const BatchTensor& tensor, uint64_t sequences, uint64_t rows, 
            llu(sequences * rows), llu(heads), llu(dim));
     extent = checked_add(extent, checked_mul(axis.count - 1, axis.stride, name), name);
   }
-  checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
+  const uint64_t reach = checked_bytes(extent, kernels::dtype_bytes(view.dtype), name);
+  if (bytes != 0 && reach > bytes)
+    fail(PKV_INVALID_ARGUMENT,
+         "%s: %llu rows of %llu heads of %llu reach over %llu bytes; bytes is %llu", name,
+         llu(sequences * rows), llu(heads), llu(dim), llu(reach), llu(bytes));
 }
 
 // Checks everything in a tensor except its extent, and fills in its default strides.
@@ -94,7 +98,7 @@ kernels::RowsView check_rows(const pkv_tensor* tensor, uint64_t rows, uint32_t h
          (long long)tensor->batch_stride);
   if (rows == 0) return view;
   check_data(view, rows, name);
-  check_extent({view, 0}, 1, rows, heads, dim, name);
+  check_extent({view, 0}, 1, rows, heads, dim, tensor->bytes, name);
   return view;
 }
 
@@ -105,7 +109,8 @@ BatchTensor check_rows(const pkv_tensor* tensor, const BatchRows& rows, uint32_t
   const bool padded = result.batch_stride != 0;
   if (rows.rows() == 0) return result;
   check_data(view, rows.rows(), name);
-  check_extent(result, padded ? rows.sequences() : 1, rows.reach(padded), heads, dim, name);
+  check_extent(result, padded ? rows.sequences() : 1, rows.reach(padded), heads, dim, tensor->bytes,
+               name);
   if (!padded) rows.check_apart(name);
   return result;
 }

@@ -10,7 +10,7 @@ var layouts = []struct {
 	c    []uintptr
 }{
 	{reflect.TypeOf(ErrorDetails{}), []uintptr{32, 0, 4, 8, 16, 24, 28}},
-	{reflect.TypeOf(Tensor{}), []uintptr{40, 0, 8, 16, 24, 32}},
+	{reflect.TypeOf(Tensor{}), []uintptr{48, 0, 8, 16, 24, 32, 40}},
 	{reflect.TypeOf(Allocator{}), []uintptr{24, 0, 8, 16}},
 	{reflect.TypeOf(Logger{}), []uintptr{16, 0, 8}},
 	{reflect.TypeOf(Clock{}), []uintptr{16, 0, 8}},

@@ -69,6 +69,7 @@ type Tensor struct {
 	Data                               unsafe.Pointer
 	DType                              int32
 	RowStride, HeadStride, BatchStride int64
+	Bytes                              uint64
 }
 
 type Allocator struct {

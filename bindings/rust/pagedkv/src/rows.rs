@@ -1,8 +1,8 @@
 //! Rows of keys, values, queries and outputs in the caller's memory. Nothing is copied.
 use crate::error::{Error, Result};
 use crate::sys;
-use std::fmt;
 use std::marker::PhantomData;
+use std::ptr::null;
 
 #[doc(inline)]
 pub use crate::sys::pkv_dtype as Dtype;
@@ -39,59 +39,43 @@ elements!(f32 => F32, F16 => F16, Bf16 => BF16);
 #[cfg(feature = "half")]
 elements!(half::f16 => F16, half::bf16 => BF16);
 
-/// The size or the shape of the memory behind rows.
+/// The shape of the memory behind rows.
 #[cfg_attr(not(feature = "ndarray"), allow(dead_code))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Extent {
-    /// This many contiguous elements.
-    Elements(usize),
+    /// Contiguous elements. C compares their number with the rows.
+    Slice,
     /// An array of this shape; false if C cannot use its strides.
     Array([usize; 3], bool),
     /// An array whose heads and dims are one axis.
     Matrix([usize; 2], bool),
 }
 
-impl fmt::Display for Extent {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Extent {
+    fn shape(&self) -> &[usize] {
         match self {
-            Self::Elements(len) => write!(out, "a slice of {len} elements"),
-            Self::Array(shape, _) => write!(out, "an array of the shape {shape:?}"),
-            Self::Matrix(shape, _) => write!(out, "an array of the shape {shape:?}"),
+            Self::Slice => &[],
+            Self::Array(shape, _) => shape,
+            Self::Matrix(shape, _) => shape,
         }
     }
-}
 
-impl Extent {
-    /// Refuses memory that does not hold the rows, before the library reads or writes them. It
-    /// refuses layers without heads (of states, or elsewhere) by itself.
-    fn check(
-        self,
-        tensor: &sys::pkv_tensor,
-        rows: usize,
-        heads: u32,
-        dim: u32,
-        what: &str,
-    ) -> Result<()> {
+    /// Refuses an array of another shape.
+    fn check(self, rows: usize, heads: u32, dim: u32, what: &str) -> Result<()> {
         let (heads, dim) = (heads as usize, dim as usize);
-        if heads == 0 {
-            return Ok(());
-        }
         let wanted = || format!("{what}: [{rows}][{heads}][{dim}] (rows, heads, dim) are needed");
         let (fits, usable) = match self {
+            // C refuses layers without heads (of states, or elsewhere).
+            _ if heads == 0 => (true, true),
+            Self::Slice => (true, true),
             Self::Array(shape, usable) => (shape == [rows, heads, dim], usable),
             Self::Matrix(shape, usable) => {
                 (shape[0] == rows && Some(shape[1]) == heads.checked_mul(dim), usable)
             }
-            Self::Elements(len) if tensor.row_stride == 0 && tensor.head_stride == 0 => {
-                (heads.checked_mul(dim).and_then(|n| n.checked_mul(rows)) == Some(len), true)
-            }
-            Self::Elements(len) => (
-                strided_extent(tensor, rows, heads, dim).map_or(false, |extent| extent <= len),
-                true,
-            ),
         };
         if !fits {
-            return Err(Error::misuse(format!("{}, this is {self}", wanted())));
+            let shape = self.shape();
+            return Err(Error::misuse(format!("{}, the array has {shape:?}", wanted())));
         }
         if !usable {
             return Err(Error::misuse(format!(
@@ -105,7 +89,7 @@ impl Extent {
     /// Does the same for a padded batch, and for rows with `first_rows`.
     fn check_batch(
         self,
-        tensor: &sys::pkv_tensor,
+        batch_stride: i64,
         rows: &BatchRows<'_>,
         total: usize,
         heads: u32,
@@ -115,30 +99,22 @@ impl Extent {
         let (heads, dim, reach) = (heads as usize, dim as usize, rows.reach());
         let fits = match self {
             _ if total == 0 || heads == 0 => true,
+            Self::Slice => true,
             Self::Array(shape, usable) => {
-                tensor.batch_stride == 0
-                    && usable
-                    && shape[0] >= reach
-                    && shape[1..] == [heads, dim]
+                batch_stride == 0 && usable && shape[0] >= reach && shape[1..] == [heads, dim]
             }
             Self::Matrix(shape, usable) => {
-                tensor.batch_stride == 0
+                batch_stride == 0
                     && usable
                     && shape[0] >= reach
                     && Some(shape[1]) == heads.checked_mul(dim)
             }
-            Self::Elements(len) => {
-                let last = (rows.lengths.len() - 1).checked_mul(tensor.batch_stride as usize);
-                strided_extent(tensor, reach, heads, dim)
-                    .and_then(|extent| extent.checked_add(last?))
-                    .map_or(false, |extent| extent <= len)
-            }
         };
         if !fits {
-            let (count, batch_stride) = (rows.lengths.len(), tensor.batch_stride);
+            let (count, shape) = (rows.lengths.len(), self.shape());
             return Err(Error::misuse(format!(
                 "{what}: {count} sequences of up to {reach} rows of [{heads}][{dim}], with a batch \
-                 stride of {batch_stride}, are needed, this is {self}"
+                 stride of {batch_stride}, are needed, the array has {shape:?}"
             )));
         }
         Ok(())
@@ -167,40 +143,25 @@ impl BatchRows<'_> {
     }
 }
 
-/// The number of elements from the first to the last one.
-fn strided_extent(
-    tensor: &sys::pkv_tensor,
-    rows: usize,
-    heads: usize,
-    dim: usize,
-) -> Option<usize> {
-    let head_stride =
-        if tensor.head_stride != 0 { usize::try_from(tensor.head_stride).ok()? } else { dim };
-    let dense = dim.checked_mul(heads)?;
-    let row_stride =
-        if tensor.row_stride != 0 { usize::try_from(tensor.row_stride).ok()? } else { dense };
-    if rows == 0 || heads == 0 {
-        return Some(0);
-    }
-    (rows - 1)
-        .checked_mul(row_stride)?
-        .checked_add((heads - 1).checked_mul(head_stride)?)?
-        .checked_add(dim)
-}
-
 /// A stride beyond `i64` is refused by the library as `i64::MAX`.
 pub(crate) fn stride(stride: usize) -> i64 {
     i64::try_from(stride).unwrap_or(i64::MAX)
 }
 
-fn tensor<E: Element>(data: *const E, row_stride: usize, head_stride: usize) -> sys::pkv_tensor {
-    let (row_stride, head_stride) = (stride(row_stride), stride(head_stride));
+/// `elements` may be 0 if that is checked elsewhere.
+fn tensor<E: Element>(
+    data: *const E,
+    elements: usize,
+    row_stride: usize,
+    head_stride: usize,
+) -> sys::pkv_tensor {
     sys::pkv_tensor {
         data: data as *mut _,
         dtype: E::DTYPE,
-        row_stride,
-        head_stride,
+        row_stride: stride(row_stride),
+        head_stride: stride(head_stride),
         batch_stride: 0,
+        bytes: (elements * std::mem::size_of::<E>()) as u64,
     }
 }
 
@@ -226,11 +187,14 @@ macro_rules! rows {
                 row_stride: usize,
                 head_stride: usize,
             ) -> Self {
-                let tensor = tensor(data.$pointer(), row_stride, head_stride);
-                Self { tensor, extent: Extent::Elements(data.len()), memory: PhantomData }
+                let elements = data.len();
+                // To C, 0 bytes are any number of them, but NULL has no rows.
+                let data = if elements == 0 { null() } else { data.$pointer() as *const E };
+                let tensor = tensor(data, elements, row_stride, head_stride);
+                Self { tensor, extent: Extent::Slice, memory: PhantomData }
             }
 
-            /// Returns the C struct after checking that the memory holds this many rows.
+            /// Returns the C struct of this many rows, which C checks against the memory.
             #[inline]
             pub(crate) fn tensor(
                 &self,
@@ -239,7 +203,7 @@ macro_rules! rows {
                 dim: u32,
                 what: &str,
             ) -> Result<sys::pkv_tensor> {
-                self.extent.check(&self.tensor, rows, heads, dim, what)?;
+                self.extent.check(rows, heads, dim, what)?;
                 Ok(self.tensor)
             }
 
@@ -253,7 +217,7 @@ macro_rules! rows {
                 self
             }
 
-            /// Returns the C struct after checking that the memory holds the rows of the batch.
+            /// Returns the C struct of the rows of a batch.
             #[inline]
             pub(crate) fn batch_tensor(
                 &self,
@@ -266,7 +230,8 @@ macro_rules! rows {
                 if self.tensor.batch_stride == 0 && rows.first_rows.is_none() {
                     return self.tensor(total, heads, dim, what);
                 }
-                self.extent.check_batch(&self.tensor, rows, total, heads, dim, what)?;
+                let batch_stride = self.tensor.batch_stride;
+                self.extent.check_batch(batch_stride, rows, total, heads, dim, what)?;
                 Ok(self.tensor)
             }
 
@@ -277,7 +242,8 @@ macro_rules! rows {
                 extent: Extent,
             ) -> Self {
                 let [row_stride, head_stride] = strides.unwrap_or_default();
-                Self { tensor: tensor(data, row_stride, head_stride), extent, memory: PhantomData }
+                let tensor = tensor(data, 0, row_stride, head_stride);
+                Self { tensor, extent, memory: PhantomData }
             }
         }
 
@@ -319,56 +285,3 @@ impl Clone for Rows<'_> {
 }
 
 impl Copy for Rows<'_> {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fits(data: &[f32], strides: [usize; 2], rows: usize, heads: u32, dim: u32) -> bool {
-        Rows::strided(data, strides[0], strides[1]).tensor(rows, heads, dim, "x").is_ok()
-    }
-
-    #[test]
-    fn dense_rows_have_just_their_elements() {
-        let data = [0.0; 24];
-        assert!(fits(&data, [0, 0], 3, 2, 4));
-        assert!(!fits(&data, [0, 0], 2, 2, 4));
-        assert!(!fits(&data, [0, 0], 4, 2, 4));
-        assert!(!fits(&data, [0, 0], usize::MAX, u32::MAX, u32::MAX));
-        assert!(fits(&[], [0, 0], 0, 2, 4));
-    }
-
-    #[test]
-    fn padded_rows_end_within_their_slice() {
-        let data = [0.0; 24];
-        let fits = |stride, lengths: &[u32], first_rows, heads, strides: [usize; 2]| {
-            let rows = BatchRows { lengths, first_rows };
-            let padded = Rows::strided(&data, strides[0], strides[1]).batch_stride(stride);
-            padded.batch_tensor(&rows, heads, 4, "x").is_ok()
-        };
-        assert!(fits(12, &[3, 1], None, 1, [0, 0])); // [2][3][1][4]
-        assert!(!fits(13, &[3, 1], None, 1, [0, 0]));
-        assert!(fits(12, &[1, 3], None, 1, [0, 0]));
-        assert!(fits(8, &[1, 1], Some(&[1, 1]), 1, [0, 0]));
-        assert!(!fits(20, &[1, 1], Some(&[0, 1]), 1, [0, 0]));
-        assert!(fits(16, &[1, 1], None, 2, [4, 4])); // 16 + 4 + 4
-        assert!(!fits(17, &[1, 1], None, 2, [4, 4]));
-        assert!(fits(4, &[3, 2], None, 1, [8, 4])); // [3][2][1][4]
-        assert!(!fits(5, &[3, 2], None, 1, [8, 4]));
-        assert!(!fits(usize::MAX, &[1, 1], None, 2, [4, 4]));
-        assert!(fits(usize::MAX, &[1], None, 2, [4, 4]));
-        assert!(fits(0, &[2, 1], Some(&[0, 5]), 1, [0, 0]));
-        assert!(!fits(0, &[2, 1], Some(&[0, 6]), 1, [0, 0]));
-    }
-
-    #[test]
-    fn strided_rows_end_within_their_slice() {
-        let data = [0.0; 24];
-        assert!(fits(&data, [16, 4], 2, 2, 4)); // the last is 16 + 4 + 4
-        assert!(fits(&data, [17, 0], 2, 1, 7)); // 17 + 7
-        assert!(!fits(&data, [17, 4], 2, 2, 4));
-        assert!(!fits(&data, [0, 13], 2, 2, 4)); // 2 * 4 + 13 + 4
-        assert!(!fits(&data, [usize::MAX, 4], 2, 2, 4));
-        assert!(fits(&data, [usize::MAX, 4], 1, 2, 4)); // of one row no stride is used
-    }
-}

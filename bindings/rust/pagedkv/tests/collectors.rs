@@ -387,6 +387,7 @@ fn blocked_in_attend(
             row_stride: 0,
             head_stride: 0,
             batch_stride: 0,
+            bytes: 4 * 512 * 8 * 64,
         };
         unsafe {
             sys::pkv_batch_attend(

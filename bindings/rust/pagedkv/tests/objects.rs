@@ -104,10 +104,8 @@ fn rows_of_another_shape_are_refused() {
     let mut batch = cache.begin([(&mut session, 2)]).unwrap();
     let (short, long) = ([0f32; DIM], [0f32; 2 * DIM]);
     let error = batch.write(0, &long, &short).unwrap_err();
-    assert_eq!(
-        error.message(),
-        "v: [2][1][16] (rows, heads, dim) are needed, this is a slice of 16 elements"
-    );
+    assert_eq!(error.message(), "v: 2 rows of 1 heads of 16 reach over 128 bytes; bytes is 64");
+    refused(batch.write(0, &long, &[0f32; 0]), Status::INVALID_ARGUMENT);
     refused(batch.write(1, &long, &long), Status::OUT_OF_RANGE);
     batch.write(0, &long, &long).unwrap();
     assert!(batch.attend(0, &[0f32; 4 * DIM], &mut [0f32; 3 * DIM]).is_err());
