@@ -419,7 +419,7 @@ type PoolStats struct {
 	FreeBlocks uint64 // Blocks without references.
 	HeldBlocks uint64 // Blocks with references.
 	// The most blocks held at once so far; over all groups, the sum of the peaks of each. An
-	// estimate if the pool has 4096 blocks or more and several threads took blocks at the same
+	// estimate if the pool has more than 4032 blocks and several threads took blocks at the same
 	// time.
 	HeldBlocksPeak uint64
 	SharedBlocks   uint64 // Blocks with more than one reference.
@@ -490,7 +490,8 @@ type SessionInfo struct {
 	Length    uint64 // Committed tokens.
 	Total     uint64 // Committed tokens, plus those to be computed again.
 	Blocks    uint64 // Blocks held, over all groups, including reserved ones.
-	// Blocks held by nothing else: suspend or close frees them.
+	// Blocks that no other session, snapshot or batch holds, and no pin keeps, whether or not the
+	// prefix index has them: suspend and close free them or leave them evictable.
 	ExclusiveBlocks uint64
 }
 
@@ -662,11 +663,11 @@ type CacheConfig struct {
 	// memory: set GroupsShareMemory. 0 (default): each group has its own number of blocks.
 	MemoryBytes uint64
 	// Blocks of each group that only running sessions may use, so that these can finish. A session
-	// runs once one of its own steps is committed, whatever tokens it got before from a match, a
-	// fork, a snapshot or a file. Until then its steps and its reserve return ErrOutOfBlocks rather
-	// than take these blocks, and so does a resume. A session that needs more than the other blocks
-	// can never start (ErrTooLarge). Best effort if several threads start sessions at once. Default
-	// 0.
+	// runs from the commit of its first step on, or from a resume, until it is trimmed to 0; what
+	// it got from a match, a fork, a snapshot or a file does not count. Until then its steps and
+	// its reserve return ErrOutOfBlocks rather than take these blocks, and so does a resume. A
+	// session that needs more than the other blocks can never start (ErrTooLarge). Best effort if
+	// several threads start sessions at once. Default 0.
 	WatermarkBlocks int
 	HugePages       HugePages // Default HugePagesAdvise.
 	// true: create touches all memory, in parallel, so that later calls cause no page faults.
@@ -797,7 +798,7 @@ type FileConfig struct {
 	SecretKey Secret
 	// For loading: the most tokens that the sessions of the file may have in all; shared ones count
 	// in each (Tokens of FileInfo). Each takes 4 bytes for its id and a share of a block table, so
-	// a small file could take any amount of memory. 0 (default): 64 times as many as the cache can
-	// hold, and those that the file has, each once.
+	// a small file could take any amount of memory. 0 (default): 64 times as many tokens as the
+	// cache can hold, plus the tokens whose ids are in the file, shared ones counted once.
 	MaxTokens uint64
 }

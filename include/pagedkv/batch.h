@@ -108,7 +108,8 @@ PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t n, const uin
  * @param[in] k      Keys, [rows][kv_heads][key_dim].
  * @param[in] v      Values, [rows][kv_heads][value_dim]. NULL in a latent group.
  *
- * Statuses: OUT_OF_RANGE (layer), OVERFLOW, UNSUPPORTED (NONE). Since 1.0.
+ * Statuses: OUT_OF_RANGE (layer), OVERFLOW, UNSUPPORTED (storage NONE; a group that is opaque or
+ * has states), INVALID_ARGUMENT (also: tokens were accepted already). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_tensor* k,
                                    const pkv_tensor* v);
@@ -147,8 +148,8 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
  *                    sampled from its outputs. The prefix index needs them. NULL: the ids that
  *                    pkv_session_suspend remembered, or else PKV_NO_TOKEN.
  *
- * Statuses: INCOMPLETE (a layer was not written; not with storage NONE), INVALID_ARGUMENT (n; an id
- * differs from the remembered one). Since 1.0.
+ * Statuses: INCOMPLETE (a layer whose K and V the library keeps was not written), INVALID_ARGUMENT
+ * (n; an id differs from the remembered one: pkv_last_error_details has its index). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* tokens);
 
@@ -158,17 +159,19 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
  * can be written or attended: only accept tokens of other sessions, commit or abort.
  *
  * Moves the K and V of these tokens, bit for bit, to where they would be if the step had only these
- * tokens. With storage NONE it cannot move them, so kept must be the first new tokens (0, 1, ...)
- * if a group keeps K and V. pkv_batch_commit still takes the ids of all [rows].
+ * tokens. It cannot move them with storage NONE or in an opaque group, so there kept must be the
+ * first new tokens (0, 1, ...) if the group keeps K and V. pkv_batch_commit still takes the ids of
+ * all [rows].
  *
  * @param     batch  The batch.
  * @param     i      The index of the session in the list of begin.
  * @param     n      The number of tokens to keep.
  * @param[in] kept   [n]: indices among the session's new tokens, from 0, ascending.
  *
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (not ascending, or a second call), INCOMPLETE (a layer
- * was not written; not with storage NONE), UNSUPPORTED (NONE would have to move K and V; a group
- * keeps no state after the last token of kept), OUT_OF_MEMORY. Since 1.0.
+ * Statuses: OUT_OF_RANGE (i; an index in kept), INVALID_ARGUMENT (not ascending, or a second call),
+ * INCOMPLETE (as pkv_batch_commit), UNSUPPORTED (the engine would have to move K and V; a group
+ * keeps no state after the last token of kept), OUT_OF_MEMORY. If an entry of kept is the reason,
+ * pkv_last_error_details has its index. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t n, const uint32_t* kept);
 
@@ -242,8 +245,8 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * @param[out] after     [capacity]: where to write, layer_bytes each.
  * @param[out] count     The number of entries of after.
  *
- * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; NONE).
- * Since 1.0.
+ * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; storage
+ * NONE; an opaque group). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const void** before,
                                         size_t capacity, void** after, size_t* count);

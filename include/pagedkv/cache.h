@@ -277,10 +277,11 @@ typedef struct pkv_cache_config {
   uint64_t memory_bytes;
   /**
    * Blocks of each group that only running sessions may use, so that these can finish. A session
-   * runs once one of its own steps is committed, whatever tokens it got before from a match, a
-   * fork, a snapshot or a file. Until then its steps and its reserve return OUT_OF_BLOCKS rather
-   * than take these blocks, and so does a resume. A session that needs more than the other blocks
-   * can never start (TOO_LARGE). Best effort if several threads start sessions at once. Default 0.
+   * runs from the commit of its first step on, or from a resume, until it is trimmed to 0; what it
+   * got from a match, a fork, a snapshot or a file does not count. Until then its steps and its
+   * reserve return OUT_OF_BLOCKS rather than take these blocks, and so does a resume. A session
+   * that needs more than the other blocks can never start (TOO_LARGE). Best effort if several
+   * threads start sessions at once. Default 0.
    */
   uint32_t watermark_blocks;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */

@@ -242,8 +242,8 @@ typedef struct pkv_logger {
  */
 typedef struct pkv_clock {
   /**
-   * Returns the time in milliseconds since any moment. It may stand still; a time before an earlier
-   * one counts as that one. At UINT64_MAX everything ends, even what has no duration.
+   * Returns the milliseconds since some moment. It may stand still. If it goes back, the latest
+   * time that it returned counts. At UINT64_MAX all pins end, even those without a duration.
    */
   uint64_t (*now_ms)(void* user);
   void* user; /**< Passed to now_ms. */

@@ -114,8 +114,8 @@ typedef struct pkv_file_config {
   /**
    * For loading: the most tokens that the sessions of the file may have in all; shared ones count
    * in each (`tokens` of pkv_file_info). Each takes 4 bytes for its id and a share of a block
-   * table, so a small file could take any amount of memory. 0 (default): 64 times as many as the
-   * cache can hold, and those that the file has, each once.
+   * table, so a small file could take any amount of memory. 0 (default): 64 times as many tokens as
+   * the cache can hold, plus the tokens whose ids are in the file, shared ones counted once.
    */
   uint64_t max_tokens;
 } pkv_file_config;

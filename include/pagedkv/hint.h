@@ -119,11 +119,14 @@ typedef enum pkv_hint_reason PKV_ENUM {
 typedef struct pkv_hint {
   uint32_t struct_size;   /**< Must be sizeof(pkv_hint). */
   pkv_hint_action action; /**< What to do. */
-  uint64_t first;         /**< Where the range begins, in tokens. */
-  /** Where it ends; 0: where the text ends. RETAIN of a session then includes later tokens. */
+  uint64_t first;         /**< Where the range begins, in tokens; at most `end`. */
+  /**
+   * Where it ends; 0: where the text ends, so [0, 0) is all of it. RETAIN of a session then
+   * includes later tokens.
+   */
   uint64_t end;
   pkv_retention retention; /**< For RETAIN and PREFETCH. Default NORMAL. */
-  uint32_t reserved;       /**< 0. */
+  uint32_t reserved;       /**< Must be 0. */
   /**
    * RETAIN and PIN: for how long. PREFETCH: how long it may wait before it starts. 0: no limit.
    * RETURN: in how long. Others ignore it.

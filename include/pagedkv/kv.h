@@ -54,10 +54,10 @@ typedef struct pkv_kv_view {
   uint64_t k_bytes;
   uint64_t v_bytes;       /**< The bytes from v to the end of V, likewise. */
   int64_t k_block_stride; /**< K: from block to block. */
-  int64_t k_row_stride;   /**< K: from token to token; PACKED: from tile to tile. */
+  int64_t k_row_stride;   /**< K: from token to token; with PACKED, from tile (16) to tile. */
   int64_t k_head_stride;  /**< K: from KV head to KV head. */
   int64_t v_block_stride; /**< V: from block to block. */
-  int64_t v_row_stride;   /**< V: from token to token; PACKED: from tile to tile. */
+  int64_t v_row_stride;   /**< V: from token to token; with PACKED, from tile (16) to tile. */
   int64_t v_head_stride;  /**< V: from KV head to KV head. */
   /**
    * How the rows in this memory are rotated (see pkv_rotation). Functions here take and return
@@ -78,7 +78,8 @@ typedef struct pkv_kv_view {
  * @param      layer  The layer of the model.
  * @param[out] out    The view.
  *
- * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (not PAGED). Since 1.0.
+ * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (storage NONE; a group that is opaque or has states).
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
 

@@ -10,7 +10,7 @@
  * Threads: any number of threads may call any function on the same pool at once, except
  * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads alloc or release at
  * the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free. In a pool
- * of 4096 blocks or more, threads that contend allocate from separate ranges of ids, until these
+ * of more than 4032 blocks, threads that contend allocate from separate ranges of ids, until these
  * have no free ids left. Destroying a pool while calls on it are in progress returns PKV_BUSY; a
  * call that begins at that moment may also return PKV_BUSY.
  */
@@ -95,10 +95,11 @@ PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blo
  *
  * @param     pool    The pool.
  * @param     n       The number of entries in the list.
- * @param[in] blocks  [n]: the blocks, each once.
+ * @param[in] blocks  [n]: the blocks, each once, unlike in pkv_pool_retain.
  *
  * Statuses: OUT_OF_RANGE, NOT_HELD (free, freed and allocated again, or twice in the list),
- * OUT_OF_MEMORY (a list of more than 64 blocks needs working memory). Since 1.0.
+ * OUT_OF_MEMORY (the working memory that a list of more than 64 blocks needs, unless their ids
+ * ascend). Since 1.0.
  */
 PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* blocks);
 

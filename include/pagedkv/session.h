@@ -42,7 +42,7 @@ typedef struct pkv_session_config {
   uint32_t struct_size;      /**< Must be sizeof(pkv_session_config). */
   int32_t priority;          /**< pkv_batch_choose_victims chooses higher ones last. Default 0. */
   pkv_prefix_use prefix_use; /**< Default SHARE. */
-  uint32_t reserved;         /**< 0. */
+  uint32_t reserved;         /**< Must be 0. */
   /**
    * salt_size bytes, copied. Only sessions with the same salt share prefixes. NULL (default): none.
    */
@@ -111,7 +111,8 @@ PKV_API pkv_status pkv_session_get_tokens(pkv_session session, uint64_t first, s
  * @param     n        How many.
  * @param[in] tokens   [n]: the ids.
  *
- * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position already has another id). Since 1.0.
+ * Statuses: OUT_OF_RANGE, INVALID_ARGUMENT (a position already has another id;
+ * pkv_last_error_details has its index in tokens). Since 1.0.
  */
 PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, size_t n,
                                           const int32_t* tokens);
@@ -220,14 +221,18 @@ PKV_API pkv_status pkv_session_set_priority(pkv_session session, int32_t priorit
 
 /** The properties of a session. */
 typedef struct pkv_session_info {
-  uint32_t struct_size;      /**< Must be sizeof(pkv_session_info). */
-  int32_t priority;          /**< From the session's config, or set later. */
-  uint32_t suspended;        /**< 1: suspended, and neither resumed nor trimmed since. */
-  uint32_t reserved;         /**< 0. */
-  uint64_t length;           /**< Committed tokens. */
-  uint64_t total;            /**< Committed tokens, plus those to be computed again. */
-  uint64_t blocks;           /**< Blocks held, over all groups, including reserved ones. */
-  uint64_t exclusive_blocks; /**< Blocks held by nothing else: suspend or close frees them. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_session_info). */
+  int32_t priority;     /**< From the session's config, or set later. */
+  uint32_t suspended;   /**< 1: suspended, and neither resumed nor trimmed since. */
+  uint32_t reserved;    /**< 0. */
+  uint64_t length;      /**< Committed tokens. */
+  uint64_t total;       /**< Committed tokens, plus those to be computed again. */
+  uint64_t blocks;      /**< Blocks held, over all groups, including reserved ones. */
+  /**
+   * Blocks that no other session, snapshot or batch holds, and no pin keeps, whether or not the
+   * prefix index has them: suspend and close free them or leave them evictable.
+   */
+  uint64_t exclusive_blocks;
 } pkv_session_info;
 
 /**
@@ -267,7 +272,8 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
  * @param[out] k        Keys, [n][kv_heads][key_dim]. NULL: not wanted.
  * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
  *
- * Statuses: OUT_OF_RANGE (also: left the window), OVERFLOW, UNSUPPORTED (NONE). Since 1.0.
+ * Statuses: OUT_OF_RANGE (also: left the window), OVERFLOW, UNSUPPORTED (storage NONE; a group that
+ * is opaque or has states). Since 1.0.
  */
 PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_t first, size_t n,
                                     const pkv_tensor* k, const pkv_tensor* v);
@@ -285,7 +291,7 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
  * @param[out] state    [size]: the state.
  *
  * Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),
- * UNSUPPORTED (the layer keeps K and V; NONE). Since 1.0.
+ * UNSUPPORTED (the layer keeps K and V; storage NONE; an opaque group). Since 1.0.
  */
 PKV_API pkv_status pkv_session_read_state(pkv_session session, uint32_t layer, uint64_t tokens,
                                           size_t size, void* state);

@@ -24,7 +24,8 @@ typedef struct pkv_pool_stats {
   uint64_t held_blocks; /**< Blocks with references. */
   /**
    * The most blocks held at once so far; over all groups, the sum of the peaks of each. An
-   * estimate if the pool has 4096 blocks or more and several threads took blocks at the same time.
+   * estimate if the pool has more than 4032 blocks and several threads took blocks at the same
+   * time.
    */
   uint64_t held_blocks_peak;
   uint64_t shared_blocks; /**< Blocks with more than one reference. */

@@ -144,6 +144,29 @@ TEST_F(HintTest, ARetentionOfASuspendedSessionIsAboutWhatItLeft) {
   EXPECT_EQ(0u, probe(text(1, 32)));
 }
 
+// What only the session and the index hold can be freed, unless a pin keeps it.
+TEST_F(HintTest, ExclusiveBlocksMayBeCachedButNotPinned) {
+  make(8);
+  Session session = open(cache_);
+  extend(session, text(1, 40));
+  EXPECT_EQ(6u, info_of(session).exclusive_blocks) << "the index has four of them";
+  expect_done(32, hint(session, PKV_HINT_PIN));
+  EXPECT_EQ(2u, info_of(session).exclusive_blocks);
+  expect_done(32, hint(session, PKV_HINT_UNPIN));
+  {
+    Session other = open(cache_);
+    uint64_t matched = 0;
+    CHECK(pkv_session_admit(other, 32, text(1, 32).data(), 0, &matched));
+    EXPECT_EQ(32u, matched);
+    EXPECT_EQ(2u, info_of(session).exclusive_blocks);
+    EXPECT_EQ(0u, info_of(other).exclusive_blocks);
+  }
+  EXPECT_EQ(6u, info_of(session).exclusive_blocks);
+  CHECK(pkv_session_suspend(session));
+  EXPECT_EQ(4u, stats_of(cache_).evictable_blocks);
+  EXPECT_EQ(12u, pool_stats_of(cache_).free_blocks);
+}
+
 TEST_F(HintTest, ASessionHas64Ranges) {
   make(8);
   Session session = open(cache_);
