@@ -1,8 +1,10 @@
 // Attention of a few rows, such as a decode step: K and V are multiplied in the layout of their
-// tiles. The loops, from the outermost, go over steps of a few tiles, KV heads, rows of the KV
-// head, and tiles of the step. In this order memory is read in runs of whole pages, a tile is
-// loaded once for a register tile of rows, and the exponentials of several tiles overlap. The
-// result of a row does not depend on the rows beside it.
+// tiles. The outer loops go over steps of a few tiles and over KV heads, so memory is read in runs
+// of whole pages. Where the kernels of both dtypes take all tiles of a step at once, and a row sees
+// all of their tokens, the next loop goes over register tiles of rows: the exponentials of several
+// tiles overlap. For everything else it goes over the tiles, and inside it over the rows. A tile is
+// loaded once for a register tile of rows in both. The result of a row does not depend on the rows
+// beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -19,14 +21,14 @@ class AttendDirect {
         heads_(task.head_end - task.head_begin),
         tiles_(task.kv, ops, scratch),
         lead_in_order_(ops.lead_in_order),
-        k_in_rows_(row_ops_of(ops, task.kv.layout, task.kv.k.dtype, task.kv.k.dim)),
-        v_in_rows_(tiles_.latent()
-                       ? k_in_rows_
-                       : row_ops_of(ops, task.kv.layout, task.kv.v.dtype, task.kv.v.dim)),
-        k_scores_(k_in_rows_ != nullptr ? *k_in_rows_ : tiles_.k()),
-        v_accumulate_(v_in_rows_ != nullptr ? *v_in_rows_
-                      : tiles_.latent()     ? ops_of(ops, PKV_F32)
-                                            : tiles_.v()),
+        plain_k_(plain_ops_of(ops, task.kv.layout, task.kv.k.dtype, task.kv.k.dim)),
+        plain_v_(tiles_.latent()
+                     ? plain_k_
+                     : plain_ops_of(ops, task.kv.layout, task.kv.v.dtype, task.kv.v.dim)),
+        k_scores_(plain_k_ != nullptr ? *plain_k_ : tiles_.k()),
+        v_accumulate_(plain_v_ != nullptr ? *plain_v_
+                      : tiles_.latent()   ? ops_of(ops, PKV_F32)
+                                          : tiles_.v()),
         accumulate_(task.results == PKV_BF16 ? v_accumulate_.accumulate_rounded
                                              : v_accumulate_.accumulate),
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
@@ -150,12 +152,12 @@ class AttendDirect {
   void get(uint32_t i, uint32_t head, HeadTiles* at) {
     const uint32_t kv_head = task_.head_begin + head;
     at->v_unpacked[i] = false;
-    if (k_in_rows_ != nullptr)
-      at->k[i] = put_rows(tiles_.key_rows(i, kv_head), k_tiles_ + i);
+    if (plain_k_ != nullptr)
+      at->k[i] = put_plain(tiles_.plain_keys(i, kv_head), k_tiles_ + i);
     else
       at->k[i] = tiles_.keys(i, kv_head);
-    if (v_in_rows_ != nullptr) {
-      at->v[i] = put_rows(tiles_.value_rows(i, kv_head), v_tiles_ + i);
+    if (plain_v_ != nullptr) {
+      at->v[i] = put_plain(tiles_.plain_values(i, kv_head), v_tiles_ + i);
     } else if (tiles_.latent()) {
       unpack_values(i, kv_head, at);
       at->v[i] = reinterpret_cast<const unsigned char*>(v_floats_ + i * max_tile_floats);
@@ -173,16 +175,16 @@ class AttendDirect {
       return;
     }
     const Ahead next = after(i, head);
-    at->next_k[i] = k_in_rows_ != nullptr
-                        ? put_rows(tiles_.key_rows(next.tile, next.kv_head), next_k_tiles_ + i)
+    at->next_k[i] = plain_k_ != nullptr
+                        ? put_plain(tiles_.plain_keys(next.tile, next.kv_head), next_k_tiles_ + i)
                         : tiles_.address_of_keys(next.tile, next.kv_head);
-    at->next_v[i] = v_in_rows_ != nullptr
-                        ? put_rows(tiles_.value_rows(next.tile, next.kv_head), next_v_tiles_ + i)
+    at->next_v[i] = plain_v_ != nullptr
+                        ? put_plain(tiles_.plain_values(next.tile, next.kv_head), next_v_tiles_ + i)
                     : tiles_.latent() ? at->v[i]
                                       : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
-  static const unsigned char* put_rows(const RowTile& tile, RowTile* to) {
+  static const unsigned char* put_plain(const PlainTile& tile, PlainTile* to) {
     *to = tile;
     return reinterpret_cast<const unsigned char*>(to);
   }
@@ -270,8 +272,8 @@ class AttendDirect {
 
   void unpack_values(uint32_t i, uint32_t kv_head, HeadTiles* at) {
     float* const to = v_floats_ + i * max_tile_floats;
-    if (v_in_rows_ != nullptr)
-      v_in_rows_->stored->unpack_v(at->v[i], task_.kv.v.dim, to, task_.kv.v.dim, tile_tokens);
+    if (plain_v_ != nullptr)
+      plain_v_->stored->unpack_v(at->v[i], task_.kv.v.dim, to, task_.kv.v.dim, tile_tokens);
     else
       tiles_.unpack_values(i, kv_head, to, task_.kv.v.dim, tile_tokens);
     at->v_unpacked[i] = true;
@@ -282,7 +284,7 @@ class AttendDirect {
   TileReader<Isa> tiles_;
   int (*const lead_in_order_)(pkv_dtype dtype, uint32_t rows, uint32_t dim);
   // The functions for plain rows; NULL if K or V is read in tiles.
-  const DtypeOps *const k_in_rows_, *const v_in_rows_;
+  const DtypeOps *const plain_k_, *const plain_v_;
   const DtypeOps& k_scores_;
   // The functions for the dtype of V when it is multiplied. If V is a part of K, it is first
   // unpacked to fp32.
@@ -298,7 +300,7 @@ class AttendDirect {
   float* const sums_;
   float* const v_floats_;
   // Plain tiles of a head, and those to prefetch.
-  RowTile k_tiles_[tiles_per_step], v_tiles_[tiles_per_step], next_k_tiles_[tiles_per_step],
+  PlainTile k_tiles_[tiles_per_step], v_tiles_[tiles_per_step], next_k_tiles_[tiles_per_step],
       next_v_tiles_[tiles_per_step];
   uint32_t count_ = 0;                                   // tiles of this step
   uint64_t begins_[tiles_per_step];                      // their first positions

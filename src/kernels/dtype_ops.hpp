@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 #include "kernels/pack.hpp"
 #include "kernels/pairs.hpp"
-#include "kernels/row_tiles.hpp"
+#include "kernels/plain_tiles.hpp"
 
 namespace pkv::kernels {
 
@@ -53,29 +53,29 @@ struct DtypeOps {
 };
 
 // The number of dtypes, from fp32 on, whose plain rows can be multiplied where they are.
-inline constexpr unsigned row_dtypes = PKV_INT8 - PKV_F32 + 1;
+inline constexpr unsigned plain_dtypes = PKV_INT8 - PKV_F32 + 1;
 
 // The dtypes of an instruction set.
 struct SetOps {
   const DtypeOps* dtypes[last_dtype - PKV_F32 + 1];
   // ReadsInOrder (keys.hpp), or NULL.
   int (*lead_in_order)(pkv_dtype dtype, uint32_t rows, uint32_t dim);
-  // [row_dtypes]: for row tiles (row_tiles.hpp), of which `stored` has only unpack_v. Rows of other
-  // dtypes, and of all if this is NULL, are packed first.
-  const DtypeOps* row_tiles = nullptr;
+  // [plain_dtypes]: for plain tiles (plain_tiles.hpp); `stored` has only unpack_v. Tiles of other
+  // dtypes, and all if this is NULL, are packed first.
+  const DtypeOps* plain = nullptr;
 };
 
 static inline const DtypeOps& ops_of(const SetOps& set, pkv_dtype dtype) {
   return *set.dtypes[dtype - PKV_F32];
 }
 
-static inline const DtypeOps* row_ops_of(const SetOps& set, pkv_layout layout, pkv_dtype dtype,
-                                         uint32_t dim) {
+static inline const DtypeOps* plain_ops_of(const SetOps& set, pkv_layout layout, pkv_dtype dtype,
+                                           uint32_t dim) {
   // The widest vectors have 32 elements of int8.
   if (dtype == PKV_INT8 && dim % 32 != 0) return nullptr;
   const unsigned i = static_cast<unsigned>(dtype - PKV_F32);
-  if (layout != PKV_LAYOUT_PLAIN || set.row_tiles == nullptr || i >= row_dtypes) return nullptr;
-  return set.row_tiles[i].query_bytes != nullptr ? set.row_tiles + i : nullptr;
+  if (layout != PKV_LAYOUT_PLAIN || set.plain == nullptr || i >= plain_dtypes) return nullptr;
+  return set.plain[i].query_bytes != nullptr ? set.plain + i : nullptr;
 }
 
 // The rows of the largest register tile. int4 has separate sums for each of the two tiles of a
@@ -144,16 +144,16 @@ constexpr auto lead_in_order_of() -> int (*)(pkv_dtype, uint32_t, uint32_t) {
 }
 
 template <class Isa, pkv_dtype dtype>
-constexpr StoredOps row_stored = [] {
+constexpr StoredOps plain_stored = [] {
   StoredOps ops{};
-  ops.unpack_v = ValueRows<Isa, dtype>::unpack;
+  ops.unpack_v = PlainValues<Isa, dtype>::unpack;
   return ops;
 }();
 
 template <class Isa, pkv_dtype dtype>
-constexpr DtypeOps make_row_ops() {
-  using K = KeyRows<Isa, dtype>;
-  using V = ValueRows<Isa, dtype>;
+constexpr DtypeOps make_plain_ops() {
+  using K = PlainKeys<Isa, dtype>;
+  using V = PlainValues<Isa, dtype>;
   constexpr unsigned max_rows = Isa::direct_rows;
   constexpr DtypeOps::Accumulate accumulate[] = {
       V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>,
@@ -168,20 +168,20 @@ constexpr DtypeOps make_row_ops() {
            {}},
           {{accumulate[0], accumulate[1], accumulate[2], accumulate[3]}, {}},
           {{accumulate[0], accumulate[1], accumulate[2], accumulate[3]}, {}},
-          &row_stored<Isa, dtype>};
+          &plain_stored<Isa, dtype>};
 }
 
 template <class Isa>
-constexpr DtypeOps make_int8_row_ops() {
+constexpr DtypeOps make_plain_int8_ops() {
   if constexpr (widens_signed_bytes<Isa>)
-    return make_row_ops<Isa, PKV_INT8>();
+    return make_plain_ops<Isa, PKV_INT8>();
   else
     return {};
 }
 template <class Isa>
-constexpr DtypeOps row_ops[row_dtypes] = {make_row_ops<Isa, PKV_F32>(),
-                                          make_row_ops<Isa, PKV_F16>(),
-                                          make_row_ops<Isa, PKV_BF16>(), make_int8_row_ops<Isa>()};
+constexpr DtypeOps plain_ops[plain_dtypes] = {
+    make_plain_ops<Isa, PKV_F32>(), make_plain_ops<Isa, PKV_F16>(), make_plain_ops<Isa, PKV_BF16>(),
+    make_plain_int8_ops<Isa>()};
 
 // All dtypes of an instruction set that takes none from another one.
 template <class Isa>
@@ -190,6 +190,6 @@ constexpr SetOps set_ops = {
      &dtype_ops<Isa, PKV_INT8>, &dtype_ops<Isa, PKV_INT4>, &dtype_ops<Isa, PKV_FP8_E4M3>,
      &dtype_ops<Isa, PKV_FP8_E5M2>},
     lead_in_order_of<Isa>(),
-    row_ops<Isa>};
+    plain_ops<Isa>};
 
 }  // namespace pkv::kernels

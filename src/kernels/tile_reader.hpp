@@ -1,5 +1,5 @@
 // Reads the tiles of a sequence in either layout. Packed tiles are read in place. Plain rows are
-// packed into a tile in working memory first, or multiplied where they are (row_tiles.hpp).
+// packed into a tile in working memory first, or multiplied where they are (plain_tiles.hpp).
 #pragma once
 
 #include "kernels/dtype_ops.hpp"
@@ -52,11 +52,11 @@ class TileReader {
 
   // Returns K or V of a tile of plain rows, where they are. The rows of tokens that are not present
   // are those of others.
-  RowTile key_rows(uint32_t i, uint32_t head) const {
+  PlainTile plain_keys(uint32_t i, uint32_t head) const {
     return {k_rows_[i], head * kv_.k.head_stride, elements_bytes(kv_.k.dtype, kv_.k.dim)};
   }
-  RowTile value_rows(uint32_t i, uint32_t head) const {
-    if (latent_) return key_rows(i, head);
+  PlainTile plain_values(uint32_t i, uint32_t head) const {
+    if (latent_) return plain_keys(i, head);
     return {v_rows_[i], head * kv_.v.head_stride, elements_bytes(kv_.v.dtype, kv_.v.dim)};
   }
 

@@ -1,6 +1,7 @@
-// V of a packed tile: out[row] += the sum of weight[row][token] * V[token] over its 16 tokens. V is
-// loaded once for all rows of a register tile. All 16 tokens must exist: if a row sees only some
-// of them, add_seen() adds them.
+// V of a packed tile: out[row] += the sum of weight[row][token] * V[token] over its 16 tokens, all
+// of which these rows see. For a row that sees only some of them, add_seen() adds V of these: the
+// others may hold anything, and 0 times NaN is NaN. V is loaded once for all rows of a register
+// tile.
 //
 //   ValueTile<Isa, dtype>
 //     max_tiles    how many tiles are worth taking in one step

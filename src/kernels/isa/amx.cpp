@@ -91,7 +91,7 @@ using Isa = WithByteLookUp<Avx512Base<AmxArch>, ByteInstructions>;
 constexpr SetOps ops = {{avx512_ops, avx512_ops + 1, avx512_ops + 2, vnni_ops, vnni_ops + 1,
                          &dtype_ops<Isa, PKV_FP8_E4M3>, &dtype_ops<Isa, PKV_FP8_E5M2>},
                         nullptr,
-                        avx512_row_ops};
+                        avx512_plain_ops};
 
 }  // namespace
 

@@ -31,7 +31,7 @@ constexpr SetOps zen4_ops = {
     {avx512_ops, avx512_ops + 1, &dtype_ops<Avx512Bf16, PKV_BF16>, vnni_ops, vnni_ops + 1,
      &dtype_ops<Avx512Bf16, PKV_FP8_E4M3>, &dtype_ops<Avx512Bf16, PKV_FP8_E5M2>},
     Avx512Bf16::lead_in_order,
-    avx512_row_ops};
+    avx512_plain_ops};
 
 // They differ from those of Zen 4 in what they prefetch.
 using Zen5 = ForZen5<Avx512Bf16>;
@@ -46,7 +46,7 @@ constexpr DtypeOps zen5_dtypes[] = {
 constexpr SetOps zen5_ops = {{zen5_dtypes, zen5_dtypes + 1, zen5_dtypes + 2, zen5_dtypes + 3,
                               zen5_dtypes + 4, zen5_dtypes + 5, zen5_dtypes + 6},
                              Zen5::lead_in_order,
-                             avx512_row_ops};
+                             avx512_plain_ops};
 
 }  // namespace
 

@@ -25,7 +25,7 @@ using Avx512Vnni = WithVnni<Avx512Base<Avx512VnniArch>>;
 constexpr SetOps ops = {{avx512_ops, avx512_ops + 1, avx512_ops + 2, vnni_ops, vnni_ops + 1,
                          avx512_ops + 5, avx512_ops + 6},
                         nullptr,
-                        avx512_row_ops};
+                        avx512_plain_ops};
 }  // namespace
 
 constexpr StoredOps vnni_stored[] = {stored_ops<Avx512Vnni, PKV_INT8>,

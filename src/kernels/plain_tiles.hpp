@@ -11,15 +11,15 @@
 
 namespace pkv::kernels {
 
-// What TilePointers of row tiles point to.
-struct RowTile {
+// What TilePointers of plain tiles point to.
+struct PlainTile {
   const unsigned char* const* rows;  // [16 tokens]: addresses of the rows of KV head 0
   int64_t offset;                    // from there to the rows of this head
   uint32_t scale_offset;             // int8: from the row of a head to its scale
 
   const unsigned char* row(uint32_t t) const { return rows[t] + offset; }
-  static const RowTile& of(const unsigned char* tile) {
-    return *reinterpret_cast<const RowTile*>(tile);
+  static const PlainTile& of(const unsigned char* tile) {
+    return *reinterpret_cast<const PlainTile*>(tile);
   }
 };
 
@@ -39,7 +39,7 @@ void prefetch_row(const unsigned char* row, size_t bytes) {
 
 // A vector of dims of a row of K, and its product with a row of queries.
 template <class Isa, pkv_dtype dtype>
-struct RowVector {
+struct PlainVector {
   using Sum = Floats<Isa>;
   static constexpr unsigned dims = Floats<Isa>::size;
   static constexpr unsigned dim_bytes = Elements<Isa, dtype>::bytes;
@@ -48,8 +48,8 @@ struct RowVector {
   static void prepare(const float*, uint32_t, float, void*) {}
 
   Floats<Isa> k;
-  RowVector() = default;
-  explicit RowVector(const unsigned char* from) : k(Elements<Isa, dtype>::load(from)) {}
+  PlainVector() = default;
+  explicit PlainVector(const unsigned char* from) : k(Elements<Isa, dtype>::load(from)) {}
   static Floats<Isa> query(const unsigned char* q, size_t d) {
     return as_floats<Isa>(load_words<Isa>(q + d * 4));
   }
@@ -58,7 +58,7 @@ struct RowVector {
 
 // int8: the query is rounded to 16-bit integers, whose order is that of the dims.
 template <class Isa>
-struct RowVector<Isa, PKV_INT8> {
+struct PlainVector<Isa, PKV_INT8> {
   using Sum = Ints<Isa>;
   static constexpr unsigned dims = 2 * Floats<Isa>::size, dim_bytes = 1;
   static size_t query_bytes(uint32_t dim) { return IntegerQuery::bytes(dim); }
@@ -69,8 +69,8 @@ struct RowVector<Isa, PKV_INT8> {
   }
 
   Words<Isa> k;
-  RowVector() = default;
-  explicit RowVector(const unsigned char* from) : k(Isa::signed_halves(from)) {}
+  PlainVector() = default;
+  explicit PlainVector(const unsigned char* from) : k(Isa::signed_halves(from)) {}
   static Words<Isa> query(const unsigned char* q, size_t d) {
     return load_words<Isa>(q + sizeof(IntegerQuery) + d * 2);
   }
@@ -78,8 +78,8 @@ struct RowVector<Isa, PKV_INT8> {
 };
 
 template <class Isa, pkv_dtype dtype>
-struct KeyRows {
-  using Vector = RowVector<Isa, dtype>;
+struct PlainKeys {
+  using Vector = PlainVector<Isa, dtype>;
   static constexpr unsigned max_tiles = 1;
   static size_t query_bytes(uint32_t dim) { return Vector::query_bytes(dim); }
   static void prepare(const float* row, uint32_t dim, float scale, void* to) {
@@ -91,7 +91,7 @@ struct KeyRows {
                      ScoreRow* scores) {
     // As many independent sums as hide the latency of a multiply-add.
     constexpr unsigned tokens = 2 * Isa::direct_rows / rows;
-    const RowTile &tile = RowTile::of(*at), &ahead = RowTile::of(*next);
+    const PlainTile &tile = PlainTile::of(*at), &ahead = PlainTile::of(*next);
     const size_t stride = Vector::query_stride(dim), dims = dim;
     const unsigned char* query[rows];
     PKV_UNROLL
@@ -159,7 +159,7 @@ struct KeyRows {
   }
 
   template <unsigned rows>
-  static void apply_scales(const RowTile& tile, const unsigned char* const* query,
+  static void apply_scales(const PlainTile& tile, const unsigned char* const* query,
                            ScoreRow* scores) {
     alignas(64) float scales[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++)
@@ -175,8 +175,8 @@ struct KeyRows {
 
 // Some vectors of dims of two rows of V. int8 is without its scales.
 template <class Isa, pkv_dtype dtype, unsigned vectors>
-struct RowPair : FloatPair<Isa, vectors> {
-  RowPair(const unsigned char* row, const unsigned char* next_row, uint32_t d) {
+struct PlainPair : FloatPair<Isa, vectors> {
+  PlainPair(const unsigned char* row, const unsigned char* next_row, uint32_t d) {
     constexpr unsigned lanes = Floats<Isa>::size;
     PKV_UNROLL
     for (unsigned n = 0; n < vectors; n++) {
@@ -195,13 +195,13 @@ struct RowPair : FloatPair<Isa, vectors> {
 };
 
 template <class Isa, pkv_dtype dtype>
-struct ValueRows {
+struct PlainValues {
   static constexpr unsigned max_tiles = 1;
 
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
                          float* out) {
-    const RowTile &tile = RowTile::of(*at), &ahead = RowTile::of(*next);
+    const PlainTile &tile = PlainTile::of(*at), &ahead = PlainTile::of(*next);
     alignas(64) float scaled[rows][tile_tokens];
     if constexpr (dtype == PKV_INT8) {
       const auto scales = scales_of(tile);
@@ -221,13 +221,13 @@ struct ValueRows {
   // As FloatValueTile::unpack.
   static void unpack(const unsigned char* at, uint32_t dim, float* to, size_t token_stride,
                      size_t panel_stride) {
-    const RowTile& tile = RowTile::of(at);
+    const PlainTile& tile = PlainTile::of(at);
     constexpr unsigned lanes = Floats<Isa>::size, vectors = vectors_per_tile<Isa>;
     Scales scales;
     if constexpr (dtype == PKV_INT8) scales = scales_of(tile);
     for (uint32_t d = 0; d < dim; d += tile_tokens, to += panel_stride)
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
-        RowPair<Isa, dtype, vectors> v(tile.row(t), tile.row(t + 1), d);
+        PlainPair<Isa, dtype, vectors> v(tile.row(t), tile.row(t + 1), d);
         for (unsigned n = 0; n < vectors; n++) {
           if constexpr (dtype == PKV_INT8) {
             v.first[n] *= Floats<Isa>(scales.of[t]);
@@ -243,7 +243,7 @@ struct ValueRows {
   struct Scales {
     float of[tile_tokens];
   };
-  static Scales scales_of(const RowTile& tile) {
+  static Scales scales_of(const PlainTile& tile) {
     Scales scales;
     for (uint32_t t = 0; t < tile_tokens; t++)
       __builtin_memcpy(scales.of + t, tile.row(t) + tile.scale_offset, sizeof(float));
@@ -252,7 +252,7 @@ struct ValueRows {
 
   // Prefetches some rows at a time.
   struct Ahead {
-    const RowTile& tile;
+    const PlainTile& tile;
     const unsigned bytes, rows_at_a_time;
     uint32_t next = 0;
 
@@ -277,7 +277,7 @@ struct ValueRows {
       }
       ahead.prefetch();
       for (uint32_t t = 0; t < tile_tokens; t += 2) {
-        const RowPair<Isa, dtype, vectors> v(at_row[t], at_row[t + 1], d);
+        const PlainPair<Isa, dtype, vectors> v(at_row[t], at_row[t + 1], d);
         PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) v.add(weights[r], t, sum[r]);
       }
