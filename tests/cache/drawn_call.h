@@ -388,7 +388,7 @@ class DrawnCall {
   }
 
   uint32_t mask_row(const Sequence& one) const {
-    return padding_ == Padding::none ? 0 : one.first_row;
+    return padding_ == Padding::batch ? one.first_row : 0;
   }
 
   // Draws which blocks are read: by lists, or by a choice of the library's, which needs a cache.
