@@ -69,7 +69,7 @@ pkv_store open_redis(const std::string& address) {
   auto config = made<pkv_redis_config>();
   config.servers = address.c_str();
   config.command_timeout_ms = 20'000;
-  pkv_store store;
+  pkv_store store = made<pkv_store>();
   if (pkv_redis_open(&config, &store) == PKV_OK) return store;
   std::fprintf(stderr, "%s\n", pkv_redis_last_error());
   std::exit(1);

@@ -123,7 +123,7 @@ void register_directory() {
     auto config = made<pkv_directory_config>();
     config.path = path.c_str();
     config.max_bytes = uint64_t{2} << 30;
-    pkv_store store;
+    pkv_store store = made<pkv_store>();
     check(pkv_store_open_directory(&config, &store));
     return store;
   };

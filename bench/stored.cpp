@@ -99,7 +99,7 @@ class Served {
     }
     const auto prefix = made<pkv_prefix_config>();
     config.prefix = &prefix;
-    pkv_store store{};
+    pkv_store store = made<pkv_store>();
     auto store_config = made<pkv_store_config>();
     store_config.store = &store;
     store_config.wait_ms = patient_ms;

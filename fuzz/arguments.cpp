@@ -511,7 +511,7 @@ void prefix(Source& draw) {
                n = static_cast<size_t>(draw.chance(80) ? draw.below(65) : number(draw));
   const void* const salt = draw.chance(95) ? salts : nullptr;
   const int32_t* const tokens = n <= std::size(text) || n > SIZE_MAX / 4 ? text : nullptr;
-  const pkv_text given{salt, salt_size, tokens, n};
+  const pkv_text given{sizeof given, 0, salt, salt_size, tokens, n};
   uint64_t amount = 0;
   switch (draw.below(6)) {
     case 0: {

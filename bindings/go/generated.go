@@ -288,7 +288,8 @@ type PrefixEventKind int32
 
 // Values of PrefixEventKind.
 const (
-	PrefixEventStored PrefixEventKind = 1 // A match can now end right after it.
+	// A match can now end right after it.
+	PrefixEventPublished PrefixEventKind = 1
 	// A match can no longer end there: a block that it needs was evicted.
 	PrefixEventEvicted PrefixEventKind = 2
 	// It was removed because its salt's quota was full.
@@ -521,10 +522,11 @@ type PrefixStats struct {
 	YieldedPins uint64
 }
 
-// PrefixEvent: A change of one block position; an unknown kind is a removal. To predict a match,
-// find the last block of the prompt with an event STORED and no later removal: the match ends after
-// it. Without windows and states, all positions before it are stored as well; with them, some may
-// be missing. This struct will never grow.
+// PrefixEvent: A change of one block position. Of kinds that you do not know, those below 100 are
+// removals; ignore the others. To predict a match, find the last block of the prompt with an event
+// PUBLISHED and no later removal: the match ends after it. Without windows and states, all
+// positions before it are stored as well; with them, some may be missing. This struct will never
+// grow.
 type PrefixEvent struct {
 	Number uint64 // Counts from 0.
 	// Hash of the block and all blocks before it: see pkv_prefix_hash_blocks.

@@ -120,8 +120,8 @@ func TestPrefixIndex(t *testing.T) {
 		got = append(got, events[:n]...)
 	}
 	want := []pagedkv.PrefixEvent{
-		{Number: 0, Hash: hashes[0], Kind: pagedkv.PrefixEventStored},
-		{Number: 1, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixEventStored},
+		{Number: 0, Hash: hashes[0], Kind: pagedkv.PrefixEventPublished},
+		{Number: 1, Hash: hashes[1], Position: 16, Kind: pagedkv.PrefixEventPublished},
 		{
 			Number:   2,
 			Hash:     hashes[1],

@@ -46,10 +46,10 @@ func (p Prefix) salted(
 // placeText returns a text for C, which keeps what it points to.
 func placeText(salt string, tokens []int32) *raw.Text {
 	bytes := []byte(salt)
-	return &raw.Text{
+	return sized(&raw.Text{
 		Salt: unsafe.Pointer(first(bytes)), SaltSize: uint64(len(bytes)),
 		Tokens: first(tokens), N: uint64(len(tokens)),
-	}
+	})
 }
 
 // texted runs a call with a text.

@@ -93,7 +93,7 @@ func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 	return out
 }
 
-// closeUnused closes a store that no cache took over.
+// closeUnused closes the store if no cache has taken it.
 func closeUnused(config *raw.StoreConfig) {
 	if config != nil {
 		raw.StoreClose(config.Store)

@@ -390,7 +390,8 @@ class Owner {
 
 /** Returns a text for the C interface, which points to the ids and the salt. */
 inline pkv_text text_of(Span<const int32_t> ids, std::string_view salt) {
-  return {salt.empty() ? nullptr : salt.data(), salt.size(), ids.data(), ids.size()};
+  return {sizeof(pkv_text), 0,          salt.empty() ? nullptr : salt.data(),
+          salt.size(),      ids.data(), ids.size()};
 }
 
 }  // namespace detail
@@ -700,9 +701,7 @@ class Store {
   Store& operator=(const Store&) = delete;
   ~Store() { pkv_store_close(&store_); }
 
-  const pkv_store* get() const noexcept { return &store_; }
-  /** Returns the store, which the caller must then close. */
-  [[nodiscard]] pkv_store release() noexcept { return std::exchange(store_, {}); }
+  pkv_store* get() noexcept { return &store_; }
 
  private:
   pkv_store store_{};
@@ -767,7 +766,6 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     store_config.store = store.get();
     config.store = &store_config;
     check(pkv_cache_create(&config, &handle_));
-    static_cast<void>(store.release());
   }
 
   /** Returns the sizes of a cache with this config. */

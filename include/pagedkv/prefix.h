@@ -67,8 +67,10 @@ extern "C" {
 PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_t* tokens,
                                      uint64_t total_tokens, uint64_t* matched);
 
-/** A text: the token ids of a prompt, and the salt of its sessions. This struct will never grow. */
+/** A text: the token ids of a prompt, and the salt of its sessions. */
 typedef struct pkv_text {
+  uint32_t struct_size;  /**< Must be sizeof(pkv_text). */
+  uint32_t reserved;     /**< Must be 0. */
   const void* salt;      /**< salt_size bytes. NULL with size 0: none. */
   uint64_t salt_size;    /**< Up to 256. */
   const int32_t* tokens; /**< [n]: the ids. */
@@ -162,7 +164,7 @@ PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_
 
 /** What happened to a block position. */
 typedef enum pkv_prefix_event_kind PKV_ENUM {
-  PKV_PREFIX_EVENT_STORED = 1, /**< A match can now end right after it. */
+  PKV_PREFIX_EVENT_PUBLISHED = 1, /**< A match can now end right after it. */
   /** A match can no longer end there: a block that it needs was evicted. */
   PKV_PREFIX_EVENT_EVICTED = 2,
   PKV_PREFIX_EVENT_EXPELLED = 3, /**< It was removed because its salt's quota was full. */
@@ -170,10 +172,11 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
 } pkv_prefix_event_kind;
 
 /**
- * A change of one block position; an unknown kind is a removal. To predict a match, find the last
- * block of the prompt with an event STORED and no later removal: the match ends after it. Without
- * windows and states, all positions before it are stored as well; with them, some may be missing.
- * This struct will never grow.
+ * A change of one block position. Of kinds that you do not know, those below 100 are removals;
+ * ignore the others. To predict a match, find the last
+ * block of the prompt with an event PUBLISHED and no later removal: the match ends after it.
+ * Without windows and states, all positions before it are stored as well; with them, some may be
+ * missing. This struct will never grow.
  */
 typedef struct pkv_prefix_event {
   uint64_t number;   /**< Counts from 0. */

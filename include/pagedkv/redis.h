@@ -126,7 +126,8 @@ typedef struct pkv_redis_config {
  * Connects to the servers and returns them as a store.
  *
  * @param[in]  config  The config. Its strings are copied.
- * @param[out] out     The store. Close it with pkv_store_close, unless a cache takes it.
+ * @param[out] out     The store. Close it with pkv_store_close, which does nothing if a cache has
+ *                     taken it.
  *
  * Statuses: INVALID_ARGUMENT, UNSUPPORTED (TLS in a library built without it), IO (no server
  * answers, a server refuses the password, a command can never work there, as with a Sentinel, its

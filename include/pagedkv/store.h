@@ -95,10 +95,10 @@ typedef struct pkv_store_config {
    */
   uint32_t wait_ms;
   /**
-   * Copied, and closed by pkv_cache_destroy, so it is for one cache. If pkv_cache_create fails, the
-   * caller still has it.
+   * For one cache: pkv_cache_create takes it and sets the caller's struct to zeros, and
+   * pkv_cache_destroy closes it. If pkv_cache_create fails, the caller still has it.
    */
-  const pkv_store* store;
+  pkv_store* store;
   /**
    * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
    * settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of the
@@ -228,7 +228,8 @@ typedef struct pkv_directory_config {
  * Opens a directory as a store. Deletes temporary files that killed processes left in it.
  *
  * @param[in]  config  The config.
- * @param[out] out     The store. Close it with pkv_store_close, unless a cache takes it.
+ * @param[out] out     The store. Close it with pkv_store_close, which does nothing if a cache has
+ *                     taken it.
  *
  * Statuses: IO (system_error of pkv_last_error_details is EPERM if the directory belongs to another
  * user or other users may write to it, ELOOP for a symbolic link). Since 1.0.
@@ -236,12 +237,13 @@ typedef struct pkv_directory_config {
 PKV_API pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out);
 
 /**
- * Closes a store that no cache has taken, and sets it to zeros. A cache closes its store itself.
+ * Closes a store, and sets the struct to zeros. A cache closes the store that it has taken itself.
  *
  * It calls store->close(store->user), as a program can that uses libpagedkv-redis without
  * libpagedkv.
  *
- * @param[in,out] store  The store. NULL, or all zeros as after this call, is OK.
+ * @param[in,out] store  The store. NULL is OK, and so are zeros: the store was closed, or a cache
+ * has taken it.
  *
  * Statuses: none of its own. Since 1.0.
  */

@@ -65,9 +65,11 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
 // Checks a text and returns its salt and tokens.
 inline std::pair<std::string_view, prefix::Tokens> check_text(const pkv_text* text,
                                                               const char* name) {
-  check_pointer(text, name);
-  check_list(text->tokens, text->n, "tokens");
-  return {check_salt(text->salt, text->salt_size), prefix::Tokens(text->tokens, text->n)};
+  const pkv_text known = read_struct(text, name);
+  if (known.reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, known.reserved);
+  check_list(known.tokens, known.n, "tokens");
+  return {check_salt(known.salt, known.salt_size), prefix::Tokens(known.tokens, known.n)};
 }
 
 // Returns the prefix index of a cache. Throws UNSUPPORTED.

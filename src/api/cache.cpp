@@ -68,7 +68,9 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     *out = CacheLease::make(std::move(cache));
     // From here on the cache owns its store. If an exception is thrown above, the caller keeps the
     // store.
-    if (started != nullptr) started->own_store();
+    if (started == nullptr) return;
+    started->own_store();
+    *config_of_store->store = {};
   });
 }
 

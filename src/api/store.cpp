@@ -2,8 +2,6 @@
 // directory.
 #include <pagedkv/store.h>
 
-#include <cstring>
-
 #include "api/boundary.h"
 #include "base/enums.h"
 #include "base/status.h"
@@ -72,6 +70,7 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
     check_pointer(known.path, "path");
     check_enum(known.durable, "durable");
     check_pointer(out, "out");
+    check_struct_size<pkv_store>(out->struct_size, "out");
     *out = store::open_directory_store(known.path, known.max_bytes,
                                        known.durable == PKV_DURABILITY_ON);
   });
@@ -79,12 +78,10 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
 
 pkv_status pkv_store_close(pkv_store* store) {
   return guarded([&] {
-    static constexpr pkv_store closed{};
-    void* const given = store;
-    if (store == nullptr || std::memcmp(given, &closed, sizeof closed) == 0) return;
+    if (store == nullptr || (store->struct_size == 0 && store->close == nullptr)) return;
     const pkv_store known = read_struct(store, "store");
     if (known.close == nullptr) fail(PKV_INVALID_ARGUMENT, "store: its close function is NULL");
-    std::memcpy(given, &closed, sizeof closed);
+    *store = {};
     const HookScope scope;
     known.close(known.user);
   });

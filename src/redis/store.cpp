@@ -125,6 +125,7 @@ const char* pkv_redis_last_error(void) { return redis::last_error; }
 pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
   return redis::guarded([&] {
     if (out == nullptr) fail(PKV_INVALID_ARGUMENT, "out is NULL");
+    check_struct_size<pkv_store>(out->struct_size, "out");
     auto store = std::make_unique<redis::RedisStore>(config);
     if (!store->settings.connect_later) {
       store->writing.client.connect();

@@ -21,6 +21,7 @@ class ElsewhereStore : public testing::Test {
   pkv_store_config config_ = made<pkv_store_config>({.store = &table_});
 
   Elsewhere::Options with_store(uint64_t blocks = 32) {
+    table_ = memory_.table();
     return {.blocks = blocks, .store = &config_};
   }
 
@@ -89,6 +90,7 @@ TEST_F(ElsewhereStore, WhatLeavesTheEngineComesBack) {
     EXPECT_EQ(64u, fetch(other, text)) << "as after a restart";
     expect_found(other, text, 64);
     EXPECT_EQ(6u, stats(other).read_items) << "four blocks, and two of the window";
+    table_ = memory_.table();
     Elsewhere longer({.store = &config_, .block_bytes = EngineMemory::block_bytes + 1});
     EXPECT_EQ(0u, fetch(longer, text)) << "another model";
   }
@@ -284,6 +286,7 @@ TEST_F(ElsewhereStore, StatesComeBackFromStoresAndFiles) {
                                .checkpoint_tokens = 32,
                                .blocks = 32})};
     auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
+    table_ = memory_.table();
     return create(made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
                                           .storage = PKV_STORAGE_NONE,

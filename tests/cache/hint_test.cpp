@@ -431,7 +431,7 @@ class StoreHintTest : public HintTest {
   void flush() { EXPECT_EQ(0u, flush_store(cache_)); }
 
   MemoryStore memory_;
-  pkv_store table_;
+  pkv_store table_ = made<pkv_store>();
   pkv_store_config config_;
 };
 

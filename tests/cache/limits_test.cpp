@@ -142,7 +142,7 @@ TEST(Limits, ContentsThatWaitForAStore) {
   on_small_stack([] {
     MemoryStore memory;
     memory.hold();
-    const pkv_store table = memory.table();
+    pkv_store table = memory.table();
     auto store = made<pkv_store_config>({.store = &table});
     store.max_queued_blocks = many;
     auto prefix = made<pkv_prefix_config>();

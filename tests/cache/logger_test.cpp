@@ -77,7 +77,7 @@ TEST_F(PrefixLogger, HearsOnceThatBlocksAreEvicted) {
 class StoreLogger : public PrefixLogger {
  protected:
   MemoryStore memory_;
-  const pkv_store table_ = memory_.table();
+  pkv_store table_ = memory_.table();
   pkv_store_config config_;
 
   StoreLogger() {

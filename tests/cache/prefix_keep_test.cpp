@@ -219,7 +219,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(3u, next);
   for (uint64_t i = 0; i < 3; i++) {
     EXPECT_EQ(i, events[i].number);
-    EXPECT_EQ(PKV_PREFIX_EVENT_STORED, events[i].kind);
+    EXPECT_EQ(PKV_PREFIX_EVENT_PUBLISHED, events[i].kind);
     EXPECT_EQ(i * 16, events[i].position);
     EXPECT_EQ(hashes[i], events[i].hash);
     if (i > 0) {
@@ -233,7 +233,7 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(PKV_PREFIX_EVENT_EXPELLED, events[0].kind);
   EXPECT_EQ(hashes[2], events[0].hash);
   EXPECT_EQ(hashes[1], events[0].parent);
-  EXPECT_EQ(PKV_PREFIX_EVENT_STORED, events[1].kind);
+  EXPECT_EQ(PKV_PREFIX_EVENT_PUBLISHED, events[1].kind);
 
   press(6);
   CHECK(pkv_prefix_read_events(cache_, &next, 16, events, &n, &lost));

@@ -47,7 +47,7 @@ class PrefixWindow : public Prefix {
       CHECK(pkv_prefix_read_events(cache_, &next_, 512, events, &n, &lost));
       EXPECT_EQ(0u, lost);
       for (size_t i = 0; i < n; i++)
-        if (events[i].kind == PKV_PREFIX_EVENT_STORED)
+        if (events[i].kind == PKV_PREFIX_EVENT_PUBLISHED)
           EXPECT_TRUE(known_.insert(events[i].hash).second);
         else
           EXPECT_EQ(1u, known_.erase(events[i].hash));

@@ -266,7 +266,7 @@ TEST(States, AFileWithAnyByteOfItsTablesChanged) {
 TEST(States, SessionsComeBackFromAStore) {
   for (const bool keyed : {false, true}) {
     MemoryStore memory;
-    const pkv_store table = memory.table();
+    pkv_store table = memory.table();
     auto config = made<pkv_store_config>({.store = &table});
     const char key[] = "sixteen bytes or more";
     if (keyed) config.secret_key = key, config.secret_key_size = sizeof key;

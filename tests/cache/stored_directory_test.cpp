@@ -17,7 +17,7 @@ class DirectoryTier : public TierTest {
   pkv_store directory(uint64_t capacity = 0) {
     const std::string path = (path_ / "store").string();
     const auto config = made<pkv_directory_config>({.path = path.c_str(), .max_bytes = capacity});
-    pkv_store store;
+    pkv_store store = made<pkv_store>();
     CHECK(pkv_store_open_directory(&config, &store));
     return store;
   }
@@ -113,7 +113,7 @@ TEST_F(DirectoryTier, DamagedFilesAreMisses) {
 TEST_F(DirectoryTier, SaysWhyAPathIsRefused) {
   for (const char* path : {"/dev/null", "/nowhere/deep/inside", ""}) {
     const auto config = made<pkv_directory_config>({.path = path});
-    pkv_store store;
+    pkv_store store = made<pkv_store>();
     REFUSED(PKV_IO, pkv_store_open_directory(&config, &store));
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "errno")) << pkv_last_error();
   }
@@ -123,7 +123,7 @@ TEST_F(DirectoryTier, SaysWhyAPathIsRefused) {
 TEST_F(DirectoryTier, OnlyTheLastLevelIsMade) {
   const std::string deep = (path_ / "volume/store").string();
   const auto config = made<pkv_directory_config>({.path = deep.c_str()});
-  pkv_store store;
+  pkv_store store = made<pkv_store>();
   REFUSED(PKV_IO, pkv_store_open_directory(&config, &store));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "does not exist")) << pkv_last_error();
   EXPECT_FALSE(std::filesystem::exists(path_ / "volume"));

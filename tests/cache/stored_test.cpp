@@ -10,6 +10,22 @@
 namespace cache_test::stored_test {
 namespace {
 
+TEST_F(TierTest, ACacheTakesTheStoreUnlessCreatingFails) {
+  config_.buffer_bytes = UINT64_MAX;
+  auto prefix = made<pkv_prefix_config>();
+  ModelConfig config = config_of({}, 16);
+  config.prefix = &prefix;
+  config.store = &config_;
+  pkv_cache cache = nullptr;
+  EXPECT_EQ(PKV_INVALID_ARGUMENT, pkv_cache_create(&config, &cache));
+  EXPECT_EQ(sizeof table_, table_.struct_size);
+  config_.buffer_bytes = 0;
+  make(16);
+  EXPECT_EQ(0u, table_.struct_size);
+  CHECK(pkv_store_close(&table_));
+  EXPECT_EQ(0u, memory_.closed) << "the cache has it";
+}
+
 TEST_F(TierTest, WhatIsEvictedComesBack) {
   make(8);
   const Text whole = text(1, 70);

@@ -23,8 +23,7 @@ class LruStore {
   explicit LruStore(uint64_t capacity) : capacity_(capacity) {}
 
   pkv_store table() {
-    pkv_store store{};
-    store.struct_size = sizeof store;
+    pkv_store store = made<pkv_store>();
     store.user = this;
     store.put = [](void* user, size_t n, const pkv_store_item* items) {
       return of(user).put(n, items);
@@ -106,7 +105,8 @@ class Levels {
   // Ends the cache, which writes what is queued, and makes a new one.
   void restart() {
     cache_.close();
-    auto store = made<pkv_store_config>({.wait_ms = 60'000, .store = &table_});
+    pkv_store table = table_;
+    auto store = made<pkv_store_config>({.wait_ms = 60'000, .store = &table});
     store.max_queued_blocks = blocks_;
     const auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
     ModelConfig config = config_of(Model{1, 1, 1, 16}, blocks_);
@@ -174,7 +174,7 @@ class TwoLevels : public testing::TestWithParam<bool> {
     const std::string path = directory_ / "store";
     auto config = made<pkv_directory_config>({.path = path.c_str()});
     config.max_bytes = 126 * bytes_of_item;  // it deletes a tenth at once
-    pkv_store store;
+    pkv_store store = made<pkv_store>();
     CHECK(pkv_store_open_directory(&config, &store));
     return store;
   }

@@ -196,7 +196,7 @@ class WorldIndex : protected WorldSteps {
       ASSERT_EQ(0u, lost);
       for (size_t i = 0; i < n; i++) {
         const pkv_prefix_event& event = events[i];
-        const bool stored = event.kind == PKV_PREFIX_EVENT_STORED;
+        const bool stored = event.kind == PKV_PREFIX_EVENT_PUBLISHED;
         ASSERT_EQ(stored, stored_.insert(event.hash).second) << "event " << event.number;
         if (!stored) stored_.erase(event.hash);
         ASSERT_TRUE(is_sparse(kind_) || event.position == 0 || stored_.contains(event.parent))

@@ -207,7 +207,7 @@ struct Shared {
 
   // Makes a cache of the same kind, with the same store.
   std::unique_ptr<Place> make_place() {
-    const pkv_store table = store.table();
+    pkv_store table = store.table();
     auto behind = made<pkv_store_config>({.store = &table});
     return std::make_unique<Place>(kind, kind.stored ? &behind : nullptr);
   }

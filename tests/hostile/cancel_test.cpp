@@ -106,7 +106,7 @@ TEST(CancelStore, TheFunctionsOfADirectoryStore) {
   const files::TemporaryDirectory directory;
   const std::string failed = in_child([&] {
     auto config = made<pkv_directory_config>({.path = directory.path().c_str()});
-    pkv_store store{};
+    pkv_store store = made<pkv_store>();
     OK(pkv_store_open_directory(&config, &store));
     use_cancelled(store, true);
   });
@@ -117,7 +117,7 @@ TEST(CancelStore, TheFunctionsOfADirectoryStore) {
 TEST(CancelStore, TheFunctionsOfARedisStore) {
   const std::string failed = in_child([] {
     auto config = made<pkv_redis_config>({.servers = "127.0.0.1:1", .connect_later = 1});
-    pkv_store store{};
+    pkv_store store = made<pkv_store>();
     OK(pkv_redis_open(&config, &store));
     use_cancelled(store, false);
   });

@@ -168,7 +168,7 @@ TEST(FewThreads, AMatchDoesWithoutTheStore) {
                 ModelConfig config = small_model(64);
                 config.logger = lines.logger();
                 auto prefix = made<pkv_prefix_config>();
-                const pkv_store table = items.table();
+                pkv_store table = items.table();
                 auto store = made<pkv_store_config>({.store = &table});
                 store.wait_ms = 60000;
                 config.prefix = &prefix;

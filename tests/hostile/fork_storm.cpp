@@ -88,7 +88,7 @@ struct House {
   }
 
   cache_test::MemoryStore store;
-  pkv_store table{};
+  pkv_store table = made<pkv_store>();
   pkv_cache cache = nullptr;
   pkv_session session = nullptr, stepping = nullptr;
   pkv_batch batch = nullptr;

@@ -158,7 +158,7 @@ TEST(Fork, WhileADeviceCopies) {
   for (const Copy copy : {Copy::spill, Copy::fetch, Copy::save})
     IN_CHILD({
       cache_test::MemoryStore items;
-      const pkv_store table = items.table();
+      pkv_store table = items.table();
       const auto config = made<pkv_store_config>({.store = &table});
       cache_test::Elsewhere at({.store = &config});
       const cache_test::Text text = cache_test::tokens(1, 100);

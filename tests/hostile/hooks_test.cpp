@@ -147,7 +147,7 @@ TEST(Hooks, ThreadsThatAllocate) {
   for (const bool stored : {false, true})
     EXPECT_EQ(in_child([&] {
                 cache_test::MemoryStore memory;
-                const pkv_store table = memory.table();
+                pkv_store table = memory.table();
                 Counted counted;
                 const pkv_allocator allocator = counted.hooks();
                 ModelConfig config = small_model(64);
@@ -205,7 +205,7 @@ struct Device {
 TEST(Hooks, ThreadsThatCopyBlocks) {
   EXPECT_EQ(in_child([] {
               cache_test::MemoryStore memory;
-              const pkv_store table = memory.table();
+              pkv_store table = memory.table();
               Device device;
               auto io = made<pkv_block_io>({.user = &device});
               io.read = [](void* user, uint32_t, size_t, const uint32_t*, const uint32_t*, void*) {

@@ -22,13 +22,14 @@ std::vector<Function> redis_rows() {
                                   [] {
                                     pkv_redis_config config{};
                                     config.struct_size = 0x5EED;
-                                    pkv_store store;
+                                    pkv_store store = made<pkv_store>();
                                     const pkv_status got = pkv_redis_open(&config, &store);
                                     HOSTILE_CHECK(got == PKV_INVALID_ARGUMENT, "it gave %s",
                                                   pkv_status_name(got));
                                   },
                                   false};
-  Function open{ROW(pkv_redis_open), {config_in<pkv_redis_config>(unconnected), out<pkv_store>()}};
+  Function open{ROW(pkv_redis_open),
+                {config_in<pkv_redis_config>(unconnected), struct_out(sizeof(pkv_store))}};
   const auto in = in_struct<pkv_redis_config>(0);
   open.cases = {// Nothing listens there, so the failure is immediate.
                 in(WITH(it.servers = "127.0.0.1:1,localhost:1", it.connect_later = 0), {PKV_IO}),

@@ -24,7 +24,7 @@ std::vector<Function> store_rows() {
     return config;
   };
   Function open{ROW(pkv_store_open_directory),
-                {config_in<pkv_directory_config>(directory), out<pkv_store>()}};
+                {config_in<pkv_directory_config>(directory), struct_out(sizeof(pkv_store))}};
   const auto in = in_struct<pkv_directory_config>(0);
   open.cases = {in(WITH(it.path = nullptr), invalid), in(WITH(it.path = "/dev/null"), {PKV_IO}),
                 in(WITH(it.path = "/tmp"), {PKV_IO}),

@@ -52,8 +52,7 @@ void add_session(std::string& state, pkv_session session) {
 
 // Makes a store that has no items and accepts all.
 pkv_store null_store() {
-  pkv_store store{};
-  store.struct_size = sizeof store;
+  pkv_store store = made<pkv_store>();
   store.put = [](void*, size_t n, const pkv_store_item*) { return static_cast<int64_t>(n); };
   store.get = store.probe = [](void*, size_t n, pkv_store_item* items) {
     for (size_t i = 0; i < n; i++) items[i].size = 0;
@@ -78,8 +77,7 @@ const pkv_block_io forgetful_device = made<pkv_block_io>(
 // The store's own memory is never refused, because it belongs to the caller.
 pkv_store World::keeping_store() {
   static constexpr auto of = [](void* user) { return static_cast<World*>(user)->items.table(); };
-  pkv_store store{};
-  store.struct_size = sizeof store;
+  pkv_store store = made<pkv_store>();
   store.user = this;
   store.put = [](void* user, size_t n, const pkv_store_item* list) {
     const memory::Exempt exempt;
@@ -208,7 +206,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
   config.threads = threads;
   auto prefix = made<pkv_prefix_config>({.max_events = 4});
   config.prefix = &prefix;
-  const pkv_store table = stored ? keeping_store() : null_store();
+  pkv_store table = stored ? keeping_store() : null_store();
   auto store = made<pkv_store_config>({.store = &table});
   if (stored) store.wait_ms = 60000;
   if (place.has_store()) config.store = &store;

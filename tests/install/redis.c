@@ -7,7 +7,7 @@
 
 int main(void) {
   const pkv_redis_config config = {.struct_size = sizeof config, .servers = "127.0.0.1:1"};
-  pkv_store store;
+  pkv_store store = {.struct_size = sizeof store};
   pkv_cache cache;
   if (pkv_cache_create(NULL, &cache) != PKV_INVALID_ARGUMENT) return 1;
   if (pkv_redis_open(&config, &store) != PKV_IO) return 2;

@@ -35,7 +35,7 @@ class RedisTier : public Prefix {
                                           .connect_timeout_ms = timeout_ms,
                                           .command_timeout_ms = timeout_ms,
                                           .connect_later = timeout_ms < long_time});
-    pkv_store table;
+    pkv_store table = made<pkv_store>();
     ASSERT_EQ(PKV_OK, pkv_redis_open(&config, &table)) << pkv_redis_last_error();
     auto store_config = made<pkv_store_config>({.wait_ms = wait_ms, .store = &table});
     store_ = &store_config;
@@ -89,7 +89,7 @@ TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
   const auto redis = made<pkv_redis_config>({.servers = address.c_str()});
   const auto whole = cache_test::tokens(1, 70);
   for (const uint64_t items : {0, 6}) {  // the second time as after a restart
-    pkv_store table;
+    pkv_store table = made<pkv_store>();
     ASSERT_EQ(PKV_OK, pkv_redis_open(&redis, &table)) << pkv_redis_last_error();
     const auto store_config = made<pkv_store_config>({.wait_ms = long_time, .store = &table});
     Elsewhere at({.store = &store_config});

@@ -54,7 +54,7 @@ Text draw_text(std::mt19937_64& random) {
 
 Cache make_cache(const std::string& addresses) {
   auto redis = made<pkv_redis_config>({.servers = addresses.c_str(), .connect_later = 1});
-  pkv_store table;
+  pkv_store table = made<pkv_store>();
   CHECK(pkv_redis_open(&redis, &table));
   auto store_config = made<pkv_store_config>({.store = &table});
   auto prefix = made<pkv_prefix_config>();

@@ -162,7 +162,7 @@ TEST_F(RedisCluster, AServerThatKnowsNoSlotsIsPassedOver) {
   EXPECT_EQ(store.get(out), 300);
   const std::string address = alone.address();
   const pkv_redis_config config = config_for(address);
-  pkv_store unused;
+  pkv_store unused = made<pkv_store>();
   EXPECT_EQ(pkv_redis_open(&config, &unused), PKV_IO);
   EXPECT_NE(std::string(pkv_redis_last_error()).find("knows no server of any slot"),
             std::string::npos)

@@ -9,7 +9,7 @@ pkv_status open_with(
     const std::function<void(pkv_redis_config&)>& adjust = [](pkv_redis_config&) {}) {
   pkv_redis_config config = config_for(servers);
   adjust(config);
-  pkv_store store{};
+  pkv_store store = made<pkv_store>();
   const pkv_status status = pkv_redis_open(&config, &store);
   if (status == PKV_OK) pkv_store_close(&store);
   if (status != PKV_OK) {
@@ -24,7 +24,7 @@ bool told(const std::string& part) {
 
 TEST(RedisConfig, StructSizes) {
   auto config = made<pkv_redis_config>();
-  pkv_store store{};
+  pkv_store store = made<pkv_store>();
   EXPECT_EQ(pkv_redis_open(&config, nullptr), PKV_INVALID_ARGUMENT);
   EXPECT_EQ(pkv_redis_open(nullptr, &store), PKV_INVALID_ARGUMENT);
   for (const size_t wrong : {size_t{0}, size_t{3}, sizeof config - 8, sizeof config + 8,

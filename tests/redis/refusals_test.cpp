@@ -162,7 +162,7 @@ class RedisRefusing : public WithServers {
   static std::string sentence_of_open(const std::string& address, bool later = false) {
     pkv_redis_config config = config_for(address);
     config.connect_later = later;
-    pkv_store store{};
+    pkv_store store = made<pkv_store>();
     if (pkv_redis_open(&config, &store) != PKV_OK) return pkv_redis_last_error();
     pkv_store_close(&store);
     return "";

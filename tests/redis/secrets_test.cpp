@@ -116,7 +116,7 @@ class RedisSecrets : public WithServers {
     SCOPED_TRACE(begin + "..." + end);
     const Masked secret;
     ASSERT_EQ(copies_of(secret), 0u);
-    pkv_store store{};
+    pkv_store store = made<pkv_store>();
     const pkv_status status = open(config, secret, begin, end, percent, store);
     EXPECT_EQ(status == PKV_OK, works) << pkv_redis_last_error();
     if (status == PKV_OK) {

@@ -124,7 +124,7 @@ class Store {
   pkv_status status = PKV_INTERNAL;
 
  private:
-  pkv_store store_{};
+  pkv_store store_ = made<pkv_store>();
 };
 
 inline double seconds_since(Clock::time_point begin) {

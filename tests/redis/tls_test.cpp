@@ -46,7 +46,7 @@ class RedisTls : public testing::Test {
   static std::string open_with(const std::string& servers, const Adjust& adjust) {
     pkv_redis_config config = config_for(servers);
     adjust(config);
-    pkv_store store{};
+    pkv_store store = made<pkv_store>();
     if (pkv_redis_open(&config, &store) != PKV_OK) return pkv_redis_last_error();
     pkv_store_close(&store);
     return "";
@@ -432,7 +432,7 @@ TEST_F(RedisTls, AServerThatStopsAnywhereCostsTheTimeOuts) {
       pkv_redis_config config = config_for(url);
       if (tls) config.tls_insecure_no_verify = 1;
       adjust(config);
-      pkv_store store{};
+      pkv_store store = made<pkv_store>();
       if (pkv_redis_open(&config, &store) != PKV_OK) return false;
       Batch in, out;
       const bool put = store.put(store.user, 1, in.add(1, 1000).items()) == 1;

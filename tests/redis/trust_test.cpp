@@ -40,7 +40,7 @@ std::string sentence_of(
   config.user = user;
   config.password = password;
   adjust(config);
-  pkv_store store{};
+  pkv_store store = made<pkv_store>();
   if (pkv_redis_open(&config, &store) != PKV_OK) return pkv_redis_last_error();
   pkv_store_close(&store);
   return "";

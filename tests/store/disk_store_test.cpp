@@ -58,7 +58,7 @@ class Store {
     bytes.resize(item.size);
     return result;
   }
-  pkv_store table_{};
+  pkv_store table_ = made<pkv_store>();
 };
 
 const Bytes old_item(300, 'o'), new_item(200, 'n');

@@ -91,7 +91,7 @@ class Store {
     item.size = words.size() * sizeof(uint64_t);
     return item;
   }
-  pkv_store table_{};
+  pkv_store table_ = made<pkv_store>();
 };
 
 // ---- Writers ------------------------------------------------------------------------------------

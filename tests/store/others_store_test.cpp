@@ -49,7 +49,7 @@ class Store {
     bytes.resize(item.size);
     return result;
   }
-  pkv_store table_{};
+  pkv_store table_ = made<pkv_store>();
 };
 
 constexpr unsigned char key = 0xab, other_key = 0x0f;
@@ -140,7 +140,7 @@ class Stores : public testing::Test {
 
 void expect_refused(const Scene& scene, const std::string& path, const char* words) {
   const Things before = scene.things();
-  pkv_store out{};
+  pkv_store out = made<pkv_store>();
   pkv_status status;
   {
     const As caller(scene.caller);

@@ -176,7 +176,7 @@ TEST_F(Secrets, NoKeyOfAFileStays) {
 
 TEST_F(Secrets, NoKeyOfAStoreStays) {
   MemoryStore memory;
-  const pkv_store table = memory.table();
+  pkv_store table = memory.table();
   auto store_config = made<pkv_store_config>({.store = &table});
   auto prefix = made<pkv_prefix_config>();
   ModelConfig config = config_of({}, 32);

@@ -22,7 +22,7 @@ Struct made(Struct value = {}) {
 class TextArg {
  public:
   TextArg(std::span<const int32_t> tokens, std::string_view salt = {})
-      : text_{salt.data(), salt.size(), tokens.data(), tokens.size()} {}
+      : text_{sizeof text_, 0, salt.data(), salt.size(), tokens.data(), tokens.size()} {}
   operator const pkv_text*() const { return &text_; }
 
  private:

@@ -14,13 +14,14 @@
 #include <string>
 #include <vector>
 
+#include "made.h"
+
 namespace cache_test {
 
 class MemoryStore {
  public:
   pkv_store table() {
-    pkv_store store{};
-    store.struct_size = sizeof store;
+    pkv_store store = made<pkv_store>();
     store.user = this;
     store.put = [](void* user, size_t n, const pkv_store_item* items) {
       return of(user).put(n, items);

@@ -61,7 +61,7 @@ void run_session(Elsewhere& at, std::atomic<pkv_session>& shared, Random& random
 
 TEST(Hints, AreGivenByManyThreadsAtOnce) {
   MemoryStore store;
-  const pkv_store table = store.table();
+  pkv_store table = store.table();
   const auto config = made<pkv_store_config>({.store = &table});
   TestClock clock;
   Elsewhere at({.blocks = 40, .store = &config, .clock = clock.hook()});

@@ -32,7 +32,7 @@ class RoomStorm : public testing::TestWithParam<Room> {
     auto config = made<pkv_cache_config>(
         {.group_count = 2, .groups = groups, .threads = 1, .prefix = &prefix});
     auto store = made<pkv_store_config>();
-    const pkv_store table = items_.table();
+    pkv_store table = items_.table();
     store.store = &table;
     if (GetParam().with_store)
       config.store = &store;

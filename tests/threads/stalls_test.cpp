@@ -67,7 +67,7 @@ class Stalls : public Prefix {
 
   MemoryStore memory_;
   pkv_store inner_ = memory_.table();
-  pkv_store table_{};
+  pkv_store table_ = made<pkv_store>();
   pkv_store_config config_{};
   Gate* gate_ = nullptr;  // The gate that the hooks pass.
 
@@ -77,8 +77,7 @@ class Stalls : public Prefix {
 
   void make_with_store() {
     cache_.close();
-    table_ = {};
-    table_.struct_size = sizeof table_;
+    table_ = made<pkv_store>();
     table_.user = this;
     table_.put = [](void* user, size_t n, const pkv_store_item* items) {
       return of(user).inner_.put(&of(user).enter(), n, items);
@@ -264,7 +263,8 @@ class LoggerStalls : public Stalls {
     cache_.close();
     memory_.error = 0;
     config_ = made<pkv_store_config>();
-    config_.store = &inner_;
+    table_ = memory_.table();
+    config_.store = &table_;
     config_.buffer_bytes = 1;
     store_ = &config_;
     make_logged();

@@ -58,7 +58,7 @@ static void create_cache(engine* e, const options* o, size_t blocks, size_t wate
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   e->prefixes = !o->no_prefix;
   if (e->prefixes) config.prefix = &prefix;
-  pkv_store store;
+  pkv_store store = {.struct_size = sizeof store};
   pkv_store_config store_config;
   uint64_t name;
   if (o->store != NULL) {

@@ -53,6 +53,7 @@ static void open_store(const pkv_dl* lib, scenario_config* config, const char* f
   char path[4096];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   const pkv_directory_config directory = {.struct_size = sizeof directory, .path = path};
+  config->store.struct_size = sizeof config->store;
   if (lib->store_open_directory(&directory, &config->store) != PKV_OK)
     die(EXIT_BAD_INPUT, "the store: %s", lib->last_error());
   config->store_config.struct_size = sizeof config->store_config;

@@ -209,12 +209,15 @@ static pkv_status hint(player* p, const cJSON* step) {
   int32_t text[MAX_TOKENS];
   const cJSON* spans = item_of(step, "tokens");
   set_fields(&h, "pkv_hint", item_of(step, "hint"));
-  const pkv_status status =
-      spans == NULL ? p->lib->hint_session(p->session, &h, &result)
-                    : p->lib->hint_text(p->cache,
-                                        &(pkv_text){text_of(step, "salt"), salt_size(step), text,
-                                                    player_tokens(spans, text)},
-                                        &h, &result);
+  const pkv_status status = spans == NULL
+                                ? p->lib->hint_session(p->session, &h, &result)
+                                : p->lib->hint_text(p->cache,
+                                                    &(pkv_text){.struct_size = sizeof(pkv_text),
+                                                                .salt = text_of(step, "salt"),
+                                                                .salt_size = salt_size(step),
+                                                                .tokens = text,
+                                                                .n = player_tokens(spans, text)},
+                                                    &h, &result);
   return compare(p, status, step, &result, "pkv_hint_result");
 }
 
@@ -235,8 +238,8 @@ static pkv_status wait_for_prefetch(player* p, const cJSON* step) {
   int32_t text[MAX_TOKENS];
   uint64_t cached, pending;
   const size_t n = player_tokens(item_of(step, "tokens"), text);
-  const pkv_status status = p->lib->prefetch_wait(p->cache, &(pkv_text){.tokens = text, .n = n},
-                                                  LONG_MS, &cached, &pending);
+  const pkv_text prompt = {.struct_size = sizeof prompt, .tokens = text, .n = n};
+  const pkv_status status = p->lib->prefetch_wait(p->cache, &prompt, LONG_MS, &cached, &pending);
   if (status != PKV_OK) return status;
   player_expect(p, "pending", (long long)pending, 0);
   player_expect(p, "cached", (long long)cached, (long long)number_of(step, "cached"));

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from . import _hints, _waiting
 from ._arrays import TokenIds, address, growing, token_ids
 from ._exit import close_at_exit
-from ._handle import Handle, as_record, call, number, report, unsigned
+from ._handle import Handle, as_record, call, number, report, sized, unsigned
 from ._library import library
 from ._memory import Hold, Memory
 from ._python_store import Store
@@ -297,7 +297,7 @@ class _Text(_raw.Text):
 def _text(tokens: TokenIds, salt: bytes | None) -> _Text:
     given, size = salt_for_c(salt)
     ids, bytes_of_salt = token_ids(tokens), ctypes.create_string_buffer(given or b"")
-    text = _Text(ctypes.addressof(bytes_of_salt), size, address(ids), len(ids))
+    text = sized(_Text, 0, ctypes.addressof(bytes_of_salt), size, address(ids), len(ids))
     text.kept = ids, bytes_of_salt
     return text
 

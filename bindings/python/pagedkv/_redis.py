@@ -8,6 +8,7 @@ import os
 import pathlib
 
 from ._library import LibraryNotFoundError, file_name, library
+from ._handle import sized
 from .errors import error_of
 from .generated import raw as _raw
 
@@ -27,7 +28,7 @@ class RedisLibrary:
             raise error_of(status, self._last_error().decode(errors="replace"))
 
     def open(self, config: _raw.RedisConfig) -> _raw.Store:
-        store = _raw.Store()
+        store = sized(_raw.Store)
         self._check(self._open(ctypes.byref(config), ctypes.byref(store)))
         return store
 

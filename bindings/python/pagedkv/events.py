@@ -189,7 +189,7 @@ class FollowedCache(Uncopied):
         rows = np.frombuffer(memoryview(read.room).cast("B"), _EVENT, read.n)
         removed: list[int] = []
         for found, kind in zip(rows["hash"].tolist(), rows["kind"][:, 0].tolist(), strict=True):
-            if kind == PrefixEventKind.STORED:
+            if kind == PrefixEventKind.PUBLISHED:
                 self._remove(removed)
                 self._stored.add(found)
                 if found in self._blocks:

@@ -15,7 +15,6 @@ from ._library import library
 from ._python_store import Store
 from ._redis import redis_library
 from ._structs import durability, fill, path_for_c, point_to_bytes, text_for_c
-from .errors import PagedKVError
 from .generated import configs
 from .generated import raw as _raw
 from .mooncake import MooncakeStore
@@ -29,7 +28,7 @@ class DirectoryStore(configs.DirectoryConfig):
     durable: bool = False
 
     def _open(self) -> _raw.Store:
-        config, store = sized(_raw.DirectoryConfig), _raw.Store()
+        config, store = sized(_raw.DirectoryConfig), sized(_raw.Store)
         fill(config, self)
         config.durable = durability(self.durable)
         path = path_for_c(self.path)
@@ -67,8 +66,8 @@ class StoreConfig(configs.StoreConfig):
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[_raw.StoreConfig]:
-        """The struct for C, with an open store. A cache that is created inside `with` closes the
-        store; if creating fails, this closes it.
+        """The struct for C, with an open store, which is closed at the end of `with` unless a cache
+        has taken it.
         """
         struct = sized(_raw.StoreConfig)
         fill(struct, self)
@@ -78,6 +77,5 @@ class StoreConfig(configs.StoreConfig):
         struct.store, struct.owner = ctypes.addressof(store), store
         try:
             yield struct
-        except PagedKVError:
+        finally:
             call(library().store_close, ctypes.byref(store))
-            raise

@@ -123,7 +123,7 @@ def test_pins_quotas_and_events() -> None:
         assert cache.prefix_stats().cached_blocks == 1
         cache.prefix_set_quota(None, 0)
         found = cache.prefix_events()
-        assert [event.kind.name for event in found.events] == ["STORED", "STORED", "EXPELLED"]
+        assert [event.kind.name for event in found.events] == ["PUBLISHED", "PUBLISHED", "EXPELLED"]
         hashes = pagedkv.prefix_hash_blocks(tokens, 16).tolist()
         assert [event.hash for event in found.events[:2]] == hashes
         assert (found.next, found.lost) == (3, 0)

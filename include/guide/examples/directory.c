@@ -7,7 +7,7 @@ static pkv_cache create_with_directory(const char* path) {
   /* Beyond 100 MiB, files that were not used for longest are deleted. */
   const pkv_directory_config directory = {
       .struct_size = sizeof directory, .path = path, .max_bytes = 100 << 20};
-  pkv_store store;
+  pkv_store store = {.struct_size = sizeof store};
   check(pkv_store_open_directory(&directory, &store));
 
   const pkv_store_config store_config = {
@@ -30,7 +30,7 @@ static uint64_t answer(pkv_cache cache, text* t) {
   uint64_t matched, in_memory;
   /* [request] */
   const pkv_hint prefetch = {.struct_size = sizeof prefetch, .action = PKV_HINT_PREFETCH};
-  const pkv_text prompt = {.tokens = t->tokens, .n = t->length - 1};
+  const pkv_text prompt = {.struct_size = sizeof prompt, .tokens = t->tokens, .n = t->length - 1};
   /* When a request begins to wait for its turn: */
   check(pkv_hint_text(cache, &prompt, &prefetch, NULL));
   /* What has arrived when its turn comes is used. A scheduler has better things to do than wait:

@@ -45,7 +45,7 @@ static pkv_cache create(device* d, const char* path) {
       .struct_size = sizeof io, .user = d, .read = read_blocks, .write = write_blocks};
   /* [create end] */
   const pkv_directory_config directory = {.struct_size = sizeof directory, .path = path};
-  pkv_store store;
+  pkv_store store = {.struct_size = sizeof store};
   check(pkv_store_open_directory(&directory, &store));
   const pkv_store_config store_config = {.struct_size = sizeof store_config,
                                          .store = &store,

@@ -17,7 +17,8 @@ static void tell(const char* what, const pkv_hint_result* result) {
 static void hint_text(pkv_cache cache, const char* what, const text* t, pkv_hint hint) {
   pkv_hint_result result = {.struct_size = sizeof result};
   hint.struct_size = sizeof hint;
-  check(pkv_hint_text(cache, &(pkv_text){.tokens = t->tokens, .n = t->length}, &hint, &result));
+  const pkv_text said = {.struct_size = sizeof said, .tokens = t->tokens, .n = t->length};
+  check(pkv_hint_text(cache, &said, &hint, &result));
   tell(what, &result);
 }
 

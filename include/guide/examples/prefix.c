@@ -54,7 +54,11 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   /* [pin] */
   const pkv_hint pin = {.struct_size = sizeof pin, .action = PKV_HINT_PIN};
   pkv_hint_result result = {.struct_size = sizeof result};
-  const pkv_text prompt = {tenant, strlen(tenant), t.tokens, t.length};
+  const pkv_text prompt = {.struct_size = sizeof prompt,
+                           .salt = tenant,
+                           .salt_size = strlen(tenant),
+                           .tokens = t.tokens,
+                           .n = t.length};
   check(pkv_hint_text(cache, &prompt, &pin, &result));
   /* [pin end] */
   printf("%s pins %llu of %zu tokens: full blocks\n", tenant, (unsigned long long)result.tokens,
@@ -69,7 +73,11 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
 static size_t likely_cached(const uint64_t* known, size_t count, const char* tenant,
                             uint32_t block_size, const text* t) {
   uint64_t hashes[MAX_TEXT];
-  const pkv_text prompt = {tenant, strlen(tenant), t->tokens, t->length};
+  const pkv_text prompt = {.struct_size = sizeof prompt,
+                           .salt = tenant,
+                           .salt_size = strlen(tenant),
+                           .tokens = t->tokens,
+                           .n = t->length};
   check(pkv_prefix_hash_blocks(&prompt, block_size, hashes));
   for (size_t blocks = t->length / block_size; blocks > 0; blocks--)
     for (size_t i = 0; i < count; i++)
@@ -100,7 +108,7 @@ int main(void) {
   size_t n, count = 0;
   check(pkv_prefix_read_events(cache, &next, 100, events, &n, NULL));
   for (size_t i = 0; i < n; i++)
-    if (events[i].kind == PKV_PREFIX_EVENT_STORED) known[count++] = events[i].hash;
+    if (events[i].kind == PKV_PREFIX_EVENT_PUBLISHED) known[count++] = events[i].hash;
   text t = {0};
   add(&t, SYSTEM);
   add(&t, "who are you?");

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
           ? argv[1]
           : "redis://:secret@127.0.0.1:6379"; /* or "10.0.0.5:6379,10.0.0.6:6379" of a cluster */
   if (argc > 2) redis.tls_ca_file = argv[2];  /* for rediss://; else the CAs of the system */
-  pkv_store store;
+  pkv_store store = {.struct_size = sizeof store};
   if (pkv_redis_open(&redis, &store) != PKV_OK) {
     fprintf(stderr, "%s\n", pkv_redis_last_error());
     return EXIT_FAILURE;

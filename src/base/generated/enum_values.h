@@ -152,7 +152,7 @@ struct EnumValues<pkv_index_unit> {
 template <>
 struct EnumValues<pkv_prefix_event_kind> {
   static constexpr EnumValue all[] = {
-      {PKV_PREFIX_EVENT_STORED, "STORED"},
+      {PKV_PREFIX_EVENT_PUBLISHED, "PUBLISHED"},
       {PKV_PREFIX_EVENT_EVICTED, "EVICTED"},
       {PKV_PREFIX_EVENT_EXPELLED, "EXPELLED"},
       {PKV_PREFIX_EVENT_CLEARED, "CLEARED"},

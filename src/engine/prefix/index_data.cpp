@@ -146,7 +146,7 @@ void IndexData::record_range(Node& node, uint32_t from, uint64_t end,
     for (uint32_t i = 0; i < count; i++) {
       uint8_t& announced = node.announced[first + i];
       if (announced != ends[i])
-        record(ends[i] != 0 ? PKV_PREFIX_EVENT_STORED : lost, node, first + i);
+        record(ends[i] != 0 ? PKV_PREFIX_EVENT_PUBLISHED : lost, node, first + i);
       announced = ends[i];
     }
   }

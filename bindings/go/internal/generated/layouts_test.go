@@ -38,7 +38,7 @@ var layouts = []struct {
 	{reflect.TypeOf(AttentionParams{}), []uintptr{72, 0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,
 		64}},
 	{reflect.TypeOf(AttentionOutputs{}), []uintptr{24, 0, 4, 8, 16}},
-	{reflect.TypeOf(Text{}), []uintptr{32, 0, 8, 16, 24}},
+	{reflect.TypeOf(Text{}), []uintptr{40, 0, 4, 8, 16, 24, 32}},
 	{reflect.TypeOf(PrefixStats{}), []uintptr{104, 0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
 		88, 96}},
 	{reflect.TypeOf(PrefixEvent{}), []uintptr{40, 0, 8, 16, 24, 32, 36}},

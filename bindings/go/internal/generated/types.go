@@ -247,10 +247,11 @@ type AttentionOutputs struct {
 }
 
 type Text struct {
-	Salt     unsafe.Pointer
-	SaltSize uint64
-	Tokens   *int32
-	N        uint64
+	StructSize, Reserved uint32
+	Salt                 unsafe.Pointer
+	SaltSize             uint64
+	Tokens               *int32
+	N                    uint64
 }
 
 type PrefixStats struct {

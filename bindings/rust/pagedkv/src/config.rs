@@ -1,7 +1,6 @@
 //! The configuration of a cache: layers, memory, threads.
 use crate::error::{ensure_library, Error, Result};
 use crate::hooks::{Allocator, BlockHooks, BlockIo, Clock, Hooks, LogLevel, Logger, Runner, Tasks};
-use crate::open_store::OpenStore;
 use crate::paths::path_of_c;
 use crate::rows::{BatchRows, Dtype, Rows, RowsMut};
 use crate::store::StoreConfig;
@@ -289,12 +288,10 @@ impl CacheConfig {
         create: impl FnOnce(&sys::pkv_cache_config) -> Result<T>,
     ) -> Result<T> {
         self.with_raw(|raw| {
-            let store = self.store.as_ref().map(StoreConfig::open).transpose()?;
+            let mut store = self.store.as_ref().map(StoreConfig::open).transpose()?;
             let config =
-                self.store.as_ref().zip(store.as_ref()).map(|(config, store)| config.raw(&store.0));
-            let created = create(&sys::pkv_cache_config { store: address(&config), ..*raw })?;
-            std::mem::forget::<Option<OpenStore>>(store); // the cache closes it
-            Ok(created)
+                self.store.as_ref().zip(store.as_mut()).map(|(config, store)| config.raw(&mut store.0));
+            create(&sys::pkv_cache_config { store: address(&config), ..*raw })
         })
     }
 

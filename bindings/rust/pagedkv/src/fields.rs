@@ -123,7 +123,7 @@ fn of_a_store() {
         StoreConfig::directory("/a/path").durable(true).max_bytes(3).wait(Duration::from_millis(4));
     let config =
         config.fingerprint(*b"a\0b").secret_key([7; 20]).buffer_bytes(5).max_queued_blocks(6);
-    let place: *const sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
+    let place: *mut sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
     let raw = config.raw(place);
     check(
         &raw,

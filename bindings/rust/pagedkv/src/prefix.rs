@@ -33,7 +33,8 @@ impl<'a> Salt<'a> {
     pub(crate) fn text(self, tokens: &[i32]) -> sys::pkv_text {
         let (salt, salt_size) = self.raw();
         let (salt_size, n) = (salt_size as u64, tokens.len() as u64);
-        sys::pkv_text { salt, salt_size, tokens: tokens.as_ptr(), n }
+        let struct_size = std::mem::size_of::<sys::pkv_text>() as u32;
+        sys::pkv_text { struct_size, reserved: 0, salt, salt_size, tokens: tokens.as_ptr(), n }
     }
 }
 

@@ -109,7 +109,7 @@ impl StoreConfig {
     }
 
     /// The config of C; it points to `store` and to this one.
-    pub(crate) fn raw(&self, store: *const sys::pkv_store) -> sys::pkv_store_config {
+    pub(crate) fn raw(&self, store: *mut sys::pkv_store) -> sys::pkv_store_config {
         let fingerprint = Some(&self.fingerprint[..]).filter(|name| !name.is_empty());
         let (fingerprint, fingerprint_size) = bytes(fingerprint);
         let (secret_key, secret_key_size) =
