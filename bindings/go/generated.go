@@ -8,8 +8,8 @@ type Status int32
 
 // Values of Status.
 const (
-	// nil, an unknown enum or flag, a bad struct_size, a size of 0; or a call that the state of its
-	// object does not allow, such as a second pkv_batch_accept for a session.
+	// nil, an unknown enum or flag, a bad struct_size; or a call that the state of its object does
+	// not allow, such as a second pkv_batch_accept for a session.
 	ErrInvalidArgument Status = 100
 	// An index, layer, position or block id past the end.
 	ErrOutOfRange Status = 101
@@ -43,8 +43,7 @@ const (
 	ErrMismatch Status = 302
 	// The key is not the file's: a different one, none, or one for a file without a key.
 	ErrWrongKey Status = 303
-	// The system or a server refused: see pkv_last_error_details.
-	ErrIO Status = 400
+	ErrIO       Status = 400 // The system or a server refused: see the error message.
 	// An invariant of the library is broken: please report it.
 	ErrInternal Status = 500
 )
@@ -323,7 +322,7 @@ const (
 	// longer, never shorter, and one UNPIN ends it.
 	HintPin HintAction = 3
 	// Ends the pin that the same hint made with PIN, even if that was clipped. Tokens of the result
-	// is where the pin ended.
+	// says how many tokens were pinned.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. Takes only free and evictable blocks.
@@ -449,9 +448,8 @@ type CacheStats struct {
 	Suspensions     uint64 // Sessions suspended so far.
 	Pages           uint64 // Pages in all.
 	FreePages       uint64 // Pages of no group now.
-	// Blocks that it copies now; the library may not give them up.
-	MovingBlocks uint64
-	FailedCopies uint64 // Calls of it that failed so far.
+	MovingBlocks    uint64 // Blocks that it copies now, which cannot be evicted.
+	FailedCopies    uint64 // Calls of it that failed so far.
 }
 
 // CachePlan: Sizes of K and V, for one layer group or all of them.
@@ -683,8 +681,8 @@ type CacheConfig struct {
 	// this memory. Needs storage PAGED; not with HugePages REQUIRE; the allocator is not called for
 	// it. nil (default): memory.
 	MemoryDirectory string
-	// The number of threads, including the caller's, at most one per CPU; 0 (default): one per CPU,
-	// on a Mac one per performance core.
+	// The number of threads, including the caller's; more than one per CPU count as one per CPU. 0
+	// (default): one per CPU, on a Mac one per performance core.
 	Threads int
 	// ISAAuto (default): the fastest that this CPU has. Any other: that one, or ErrUnsupported.
 	ISA ISA
@@ -715,8 +713,7 @@ type SessionConfig struct {
 
 // ComputeConfig describes a Compute.
 type ComputeConfig struct {
-	// Threads, including the caller's, at most one per CPU; 0 (default): one per CPU.
-	Threads int
+	Threads int // As threads of CacheConfig.
 	// ISAAuto (default): the fastest that this CPU has. Any other: that one, or ErrUnsupported.
 	ISA ISA
 }
@@ -791,9 +788,9 @@ type FileConfig struct {
 	// For saving to PATH: whether the call waits until the file is on disk. Default DurabilityOn.
 	Durable Durability
 	// Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
-	// settings, and the rank with tensor or pipeline parallelism; for example a hash of these. A
-	// load refuses a file with a different one (ErrMismatch); nil is none, and loads only files
-	// without one.
+	// settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of
+	// the engine's bytes; for example a hash of these. A load refuses a file with a different one
+	// (ErrMismatch); nil is none, and loads only files without one.
 	Fingerprint []byte
 	// Secret bytes that encrypt and authenticate the file. nil: only checksums, which detect
 	// accidental changes.

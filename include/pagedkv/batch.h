@@ -38,8 +38,8 @@ typedef struct pkv_batch_t* pkv_batch;
 
 /**
  * Begins a step: reserves the blocks for all new tokens in all groups, for every session or for
- * none. If blocks are short, it first frees those that left a window (see pkv_layer_group); they
- * stay free even if the call fails or the batch is aborted.
+ * none. If blocks are short and this makes the step possible, it frees those that left a window
+ * (see pkv_layer_group); they stay free even if the batch is aborted.
  *
  * @param      cache       The cache of the sessions.
  * @param      n           The number of sessions.
@@ -48,9 +48,10 @@ typedef struct pkv_batch_t* pkv_batch;
  * @param[out] out         The batch, to be ended by pkv_batch_commit or pkv_batch_abort.
  *
  * Statuses: OUT_OF_BLOCKS (suspend the sessions that pkv_batch_choose_victims names), TOO_LARGE
- * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once;
- * also: n is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE, INVALID_ARGUMENT (also: a
- * session is twice in the list), BUSY (a session is already in a batch), SUSPENDED, STALE_HANDLE.
+ * (one of the sessions can never get its blocks), BATCH_TOO_LARGE (each can, but never all at once:
+ * begin fewer sessions; also: n is above 2^22), OVERFLOW, OUT_OF_MEMORY, WRONG_CACHE,
+ * INVALID_ARGUMENT (also: a session is twice in the list), BUSY (a session is already in a batch,
+ * or another thread forks, reads or saves it), SUSPENDED, STALE_HANDLE.
  * If one session is the reason, pkv_last_error_details has its index. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session* sessions,
@@ -100,8 +101,8 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t n, const pkv
 PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t n, const uint32_t* first_rows);
 
 /**
- * Stores K and V of one layer. A layer may be written again before the commit. After a call that
- * failed in the runner it must be.
+ * Stores K and V of one layer. A layer may be written again before the commit. If a call failed in
+ * the runner, write the layer again.
  *
  * @param     batch  The batch.
  * @param     layer  The layer of the model.
@@ -283,8 +284,8 @@ typedef enum pkv_index_unit PKV_ENUM {
 
 /**
  * Returns what each session reads, as in a CSR matrix: session i reads indices[indptr[i]] to
- * indices[indptr[i + 1] - 1], in token order. This includes its new tokens, but no blocks that left
- * the window.
+ * indices[indptr[i + 1] - 1], in token order. This includes its new tokens, but no blocks that were
+ * freed because they left the window (one step late: see pkv_layer_group).
  *
  * @param      batch              The batch.
  * @param      group              The index of the group.

@@ -303,8 +303,8 @@ typedef struct pkv_cache_config {
 
   /* The threads that compute attention, and the kernels they run. */
   /**
-   * The number of threads, including the caller's, at most one per CPU; 0 (default): one per CPU,
-   * on a Mac one per performance core.
+   * The number of threads, including the caller's; more than one per CPU count as one per CPU. 0
+   * (default): one per CPU, on a Mac one per performance core.
    */
   uint32_t threads;
   /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */

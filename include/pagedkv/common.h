@@ -46,7 +46,7 @@ typedef enum pkv_status PKV_ENUM {
   PKV_OK = 0, /**< The call succeeded. */
 
   /**
-   * NULL, an unknown enum or flag, a bad struct_size, a size of 0; or a call that the state of its
+   * NULL, an unknown enum or flag, a bad struct_size; or a call that the state of its
    * object does not allow, such as a second pkv_batch_accept for a session.
    */
   PKV_INVALID_ARGUMENT = 100,
@@ -78,7 +78,7 @@ typedef enum pkv_status PKV_ENUM {
   /** The key is not the file's: a different one, none, or one for a file without a key. */
   PKV_WRONG_KEY = 303,
 
-  PKV_IO = 400, /**< The system or a server refused: see pkv_last_error_details. */
+  PKV_IO = 400, /**< The system or a server refused: see the error message. */
 
   PKV_INTERNAL = 500 /**< An invariant of the library is broken: please report it. */
 } pkv_status;
@@ -191,9 +191,11 @@ typedef struct pkv_tensor {
 
 /* ---- Hooks ----------------------------------------------------------------------------------
  *
- * A hook is a function of the caller that the library calls. It must not call the library
- * (PKV_REENTRANT), throw or longjmp, nor wait for another thread that calls the library. A cache
- * with a store has two threads of its own (store.h). These threads call hooks:
+ * A hook is a function of the caller that the library calls. It must not throw or longjmp, nor wait
+ * for another thread that calls the library. It must not call the library (PKV_REENTRANT), except
+ * for functions that return no status. A store may call the functions of another pkv_store,
+ * including its close. A cache with a store has two threads of its own (store.h). These threads
+ * call hooks:
  *
  *   allocator  the thread that calls the library, and the two threads of a store
  *   logger     the thread in pkv_cache_create, threads that take blocks or suspend a session, and

@@ -24,7 +24,7 @@ typedef struct pkv_compute_t* pkv_compute;
 /** Options for pkv_compute_create. Hooks must outlive the pkv_compute. */
 typedef struct pkv_compute_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_compute_config). */
-  /** Threads, including the caller's, at most one per CPU; 0 (default): one per CPU. */
+  /** As threads of pkv_cache_config. */
   uint32_t threads;
   /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
   pkv_isa isa;

@@ -100,7 +100,8 @@ typedef struct pkv_file_config {
   pkv_durability durable;
   /**
    * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
-   * settings, and the rank with tensor or pipeline parallelism; for example a hash of these. A load
+   * settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of the
+   * engine's bytes; for example a hash of these. A load
    * refuses a file with a different one (MISMATCH); NULL is none, and loads only files without one.
    */
   const void* fingerprint;

@@ -58,7 +58,7 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_PIN = 3,
   /**
    * Ends the pin that the same hint made with PIN, even if that was clipped. `tokens` of the result
-   * is where the pin ended.
+   * says how many tokens were pinned.
    */
   PKV_HINT_UNPIN = 4,
   /**

@@ -83,7 +83,7 @@
  * 5. EXPERIMENTAL
  *
  * Attention over chosen blocks, the attention mass of blocks, dropped blocks, rotations by your
- * matrices: any minor version may change them, and no other part of the interface. Their header is
+ * matrices. A minor version may change these, but nothing else in the interface. Their header is
  * not included here. (experimental.h)
  *
  * guide/glossary.md has more words, and what vLLM, SGLang and llama.cpp call them. The guide is
@@ -102,8 +102,9 @@
  *
  * A call that conflicts with a running one returns PKV_BUSY and changes nothing; so does closing an
  * object while another thread is inside a call on it. But a call that changes or closes a session
- * or batch waits for a getter (with "get" in its name) that is running on it. Steps of different
- * sessions share no lock, except that of a prefix index (prefix.h).
+ * or batch waits for a getter that is running on it: a function with "get" in its name,
+ * pkv_hint_session or pkv_session_read_state. Steps of different sessions share no lock, except
+ * that of a prefix index (prefix.h).
  *
  * After fork() the child may close inherited handles; any other use of them returns PKV_FORKED. The
  * child may create new objects and call functions that take no handle, even if other threads of the
@@ -122,7 +123,8 @@
  * its text says so. Outputs are written only if the function returns PKV_OK, unless their text says
  * otherwise. If an array has a `capacity` and that is too low, the call returns
  * PKV_BUFFER_TOO_SMALL and sets the count to the number that is needed; with capacity 0 the array
- * may be NULL. Shapes such as [rows][heads][dim] are row-major (the last index runs fastest),
+ * may be NULL. An input array of n entries may be NULL if n is 0, which is allowed unless the text
+ * says otherwise. Shapes such as [rows][heads][dim] are row-major (the last index runs fastest),
  * unless strides of a pkv_tensor say otherwise.
  *
  * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return

@@ -198,8 +198,8 @@ typedef struct pkv_prefix_event {
  * @param[out]    events  [n]: the events.
  * @param[out]    count   How many were read.
  * @param[out]    lost    The number of events from *next on that were overwritten before this call,
- *                        since the cache keeps only recent ones. If it is not 0, find out in
- *                        another way what is cached. May be NULL.
+ *                        since the cache keeps only recent ones. If it is not 0, ask
+ *                        pkv_prefix_probe about the prompts that you know. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index, or max_events is 0 in its config). Since 1.0.
  */

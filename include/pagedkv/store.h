@@ -1,8 +1,8 @@
 /* pagedkv: a store keeps cached blocks outside the cache's memory, as a second level behind the
  * prefix index. When a session ends or is suspended, its blocks in the prefix index are written to
- * the store. A later prompt with the same prefix gets them back: after eviction, after a restart,
- * or on another machine. A store is a directory of files, Redis (pagedkv/redis.h), or any table of
- * functions.
+ * the store. A later prompt with the same prefix gets them back, if wait_ms is set or after a hint
+ * PREFETCH: after eviction, after a restart, or on another machine. A store is a directory of
+ * files, Redis (pagedkv/redis.h), or any table of functions.
  *
  * An item of a store is one block of one layer group. Its name is a hash (BLAKE2b) of the model's
  * shape, dtypes, rotation and fingerprint, the block size, the salt, and all tokens up to the end

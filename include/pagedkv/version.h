@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** Version of these headers. No 1.x breaks what was built for an earlier 1.y. */
+/** Version of these headers. What was built for 1.x runs with every later 1.y. */
 #define PKV_VERSION_MAJOR 1
 #define PKV_VERSION_MINOR 0
 #define PKV_VERSION_PATCH 0
