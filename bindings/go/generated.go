@@ -520,11 +520,11 @@ type PrefixStats struct {
 	YieldedPins uint64
 }
 
-// PrefixEvent: A change of one block position. Of kinds that you do not know, those below 100 are
-// removals; ignore the others. To predict a match, find the last block of the prompt with an event
-// PUBLISHED and no later removal: the match ends after it. Without windows and states, all
-// positions before it are stored as well; with them, some may be missing. This struct will never
-// grow.
+// PrefixEvent: A change of one block position. If you do not know its kind, it is a removal if it
+// is below 100; ignore other unknown kinds. To predict a match, find the last block of the prompt
+// with an event PUBLISHED and no later removal: the match ends after it. Without windows and
+// states, all positions before it are cached as well; with them, some may be missing. This struct
+// will never grow.
 type PrefixEvent struct {
 	Number uint64 // Counts from 0.
 	// Hash of the block and all blocks before it: see pkv_prefix_hash_blocks.

@@ -172,11 +172,11 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
 } pkv_prefix_event_kind;
 
 /**
- * A change of one block position. Of kinds that you do not know, those below 100 are removals;
- * ignore the others. To predict a match, find the last
- * block of the prompt with an event PUBLISHED and no later removal: the match ends after it.
- * Without windows and states, all positions before it are stored as well; with them, some may be
- * missing. This struct will never grow.
+ * A change of one block position. If you do not know its kind, it is a removal if it is below 100;
+ * ignore other unknown kinds. To predict a match, find the last block of the prompt with an event
+ * PUBLISHED and no later removal: the match ends after it. Without windows and states, all
+ * positions before it are cached as well; with them, some may be missing. This struct will never
+ * grow.
  */
 typedef struct pkv_prefix_event {
   uint64_t number;   /**< Counts from 0. */

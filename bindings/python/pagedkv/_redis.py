@@ -7,8 +7,8 @@ import functools
 import os
 import pathlib
 
-from ._library import LibraryNotFoundError, file_name, library
 from ._handle import sized
+from ._library import LibraryNotFoundError, file_name, library
 from .errors import error_of
 from .generated import raw as _raw
 

@@ -288,7 +288,7 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
     sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
     given = {name for name in sized if not hasattr(records, camel(name))}
     others = "pkv_attention_outputs pkv_block_io pkv_kv_sequences pkv_kv_view pkv_mask "
-    others += "pkv_rotation_matrices pkv_store pkv_stream"
+    others += "pkv_rotation_matrices pkv_store pkv_stream pkv_text"
     assert given - {struct for struct, *_ in WAYS} == set(others.split())
 
 

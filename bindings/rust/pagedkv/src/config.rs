@@ -289,8 +289,11 @@ impl CacheConfig {
     ) -> Result<T> {
         self.with_raw(|raw| {
             let mut store = self.store.as_ref().map(StoreConfig::open).transpose()?;
-            let config =
-                self.store.as_ref().zip(store.as_mut()).map(|(config, store)| config.raw(&mut store.0));
+            let config = self
+                .store
+                .as_ref()
+                .zip(store.as_mut())
+                .map(|(config, store)| config.raw(&mut store.0));
             create(&sys::pkv_cache_config { store: address(&config), ..*raw })
         })
     }

@@ -436,7 +436,10 @@ fn the_prefix_index_tells_what_it_does() {
     let events = prefix.read_events(0, 16).unwrap();
     let hashes = hash_blocks(Salt::None, 16, &text).unwrap();
     assert_eq!(events.events.iter().map(|event| event.hash).collect::<Vec<_>>(), hashes);
-    assert_eq!((events.events[0].kind, events.next, events.lost), (PrefixEventKind::PUBLISHED, 2, 0));
+    assert_eq!(
+        (events.events[0].kind, events.next, events.lost),
+        (PrefixEventKind::PUBLISHED, 2, 0)
+    );
     let pin = Hint::new(HintAction::PIN).duration(Duration::from_secs(1));
     let pinned = cache.hint(Salt::None, &text, pin).unwrap();
     assert_eq!((pinned.outcome, pinned.reason), (HintOutcome::CLIPPED, HintReason::LIMIT));
