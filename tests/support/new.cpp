@@ -1,10 +1,14 @@
 // Replaces operator new and delete, so that memory::Refusal can refuse memory. The library uses
-// them, too, because the dynamic linker chooses them for the whole process.
+// them as well, because the dynamic linker chooses them for the whole process. With the thread
+// sanitizer, which has an operator new of its own, this replaces nothing and refuses no memory.
 #include <cstdlib>
 #include <new>
 
 #include "memory.h"
 #include "portable.h"
+#include "sanitizers.h"
+
+#if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
 
 namespace {
 
@@ -68,3 +72,5 @@ void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexc
 void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept {
   give(block);
 }
+
+#endif
