@@ -224,7 +224,7 @@ def _precision() -> tuple[Any, ...]:
 
 
 def _is_ours(hook: Any) -> bool:
-    return str(getattr(hook, "__module__", "")).startswith("pagedkv.")
+    return str(getattr(hook, "__module__", "")).startswith("pagedkv_transformers.")
 
 
 class _Seen:
