@@ -15,7 +15,7 @@ Text text(int32_t name) {
 }
 
 // A block of the text used longest ago has as many references as there can be, so nobody can match
-// that text. An attempt is no use of it.
+// that text. An attempt does not count as a use.
 TEST(FailedMatch, IsNoUse) {
   const cache_test::Cache cache = replay::cache_of(4, 16, PKV_EVICTION_LRU);
   const pkv::api::CacheLease lease(cache);

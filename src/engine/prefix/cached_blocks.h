@@ -118,7 +118,7 @@ class CachedBlocks {
   bool can_let_go(size_t group, uint32_t id) const;
   // Returns how many blocks are evictable, as of the last review.
   uint64_t evictable(size_t group) const { return blocks_[group].evictable; }
-  // Returns the block of a sparse group that goes next, of the inner ones or of the others.
+  // Returns the next block of a sparse group to evict, of the inner ones or of the others.
   std::optional<Place> first(size_t group, List list) noexcept;
 
  private:

@@ -78,7 +78,7 @@ bool Eviction::evict_sparse_blocks(CachedBlocks::List list) noexcept {
   return evicted;
 }
 
-// Takes the block of a sparse group that goes next. Its position stays cached in other groups.
+// Takes the next block of a sparse group to evict. Its position stays cached in other groups.
 bool Eviction::evict_sparse_block(size_t group, CachedBlocks::List list) noexcept {
   const auto place = data_.blocks.first(group, list);
   if (!place) return false;

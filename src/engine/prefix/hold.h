@@ -48,8 +48,9 @@ class Hold {
   // Lets withdraw_dropped() remove what follows the first `blocks` blocks.
   void drop_later(uint32_t blocks) noexcept;
   void withdraw_dropped() noexcept { withdraw(use_.drop_from); }
-  // Makes this the hold of a store or a file that copies the blocks: no use of the text, so that
-  // its end changes nothing. demote() lowers the retention of the blocks from `demote_from` on.
+  // Makes this the hold of a store or a file that copies the blocks. It does not count as a use of
+  // the text, so its end changes nothing. demote() lowers the retention of the blocks from
+  // `demote_from` on.
   void make_passive(uint32_t demote_from = Use::no_block) noexcept;
   void demote() noexcept;
   // Cancels drop_later() if a trim to `blocks` blocks left nothing of what it would remove.

@@ -35,7 +35,7 @@ struct Use {
   uint32_t drop_from = no_block;
   // Where the blocks begin that demote() lowers.
   uint32_t demote_from = no_block;
-  bool passive = false;  // a store or a file copies the path: its end is no use of the text
+  bool passive = false;  // a store or a file copies the path: its end does not count as a use
   static constexpr uint32_t no_block = ~uint32_t{0};
 };
 

@@ -115,7 +115,7 @@ class TextHint {
                      room < blocks_ ? PKV_HINT_REASON_QUOTA : PKV_HINT_REASON_NONE);
   }
 
-  // The content that is written takes blocks over as a session does, but is no use of the text.
+  // The content that is written takes blocks over as a session does, but does not count as a use.
   pkv_hint_result write_to_store() const {
     Store* const store = cache_.store();
     if (store == nullptr) return rejected(PKV_HINT_REASON_NO_STORE);
