@@ -38,8 +38,8 @@ typedef struct pkv_batch_t* pkv_batch;
 
 /**
  * Begins a step: reserves the blocks for all new tokens in all groups, for every session or for
- * none. If blocks are short and this makes the step possible, it frees those that left a window
- * (see pkv_layer_group); they stay free even if the batch is aborted.
+ * none. If free and evictable blocks do not suffice and this makes the step possible, it frees
+ * those that left a window (see pkv_layer_group); they stay free even if the batch is aborted.
  *
  * @param      cache       The cache of the sessions.
  * @param      n           The number of sessions.

@@ -163,9 +163,10 @@ typedef struct pkv_layer_group {
    * A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
    *
    * Blocks that leave the window are freed one step late, so that the session can still be trimmed
-   * to its length before the last step. If the pool is short of blocks, pkv_batch_begin and
-   * pkv_session_reserve free them early: a session then needs only its window and its new tokens.
-   * Blocks freed early stay free, even if the call returns OUT_OF_BLOCKS or the batch is aborted.
+   * to its length before the last step. A call that needs blocks takes free ones, then evictable
+   * ones (prefix.h), then these of its own sessions, then those that wait to be written to a store,
+   * and last pinned ones: so a session never needs more than its window and its new tokens. Blocks
+   * freed early stay free, even if the call returns OUT_OF_BLOCKS or the batch is aborted.
    */
   uint32_t window;
   /** With a window: this many tokens at the start stay visible and in memory (StreamingLLM). */

@@ -110,6 +110,36 @@ TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
   CHECK(pkv_cache_validate(cache));
 }
 
+// A step that finds its pool empty takes free pages, or evicts, before it takes from its sessions
+// what they keep for a trim.
+TEST(Reserve, AStepTakesWhatNobodyUsesBeforeWhatItsSessionsKeep) {
+  const SmallGroup window{.window = 20, .blocks = 8}, states{.state_bytes = 2048, .blocks = 7};
+  for (const SmallGroup& group : {window, states})
+    for (const bool shared : {false, true})
+      for (const bool full : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "window " << group.window << ", shared memory " << shared
+                                        << ", full of cached texts " << full);
+        Cache cache = create(SmallCache{
+            .groups = {{}, group}, .blocks = 8, .shared = shared, .storage = PKV_STORAGE_NONE});
+        Session session = open(cache);
+        step(cache, session, 32);
+        step(cache, session, group.has_states() ? 8 : 16);
+        for (int32_t text = 1; full && text <= 5; text++) {
+          const Session other = open(cache);
+          Batch batch = begin(cache, {other}, {16});
+          commit(batch, std::vector<int32_t>(16, 1000 + text));
+        }
+        const uint64_t free =
+            shared ? stats_of(cache).free_pages : pool_stats_of(cache).free_blocks;
+        EXPECT_EQ(full, free == 0);
+        {
+          const Batch aborted = begin(cache, {session}, {1});
+        }
+        EXPECT_EQ(PKV_OK, pkv_session_trim(session, 32)) << pkv_last_error();
+        CHECK(pkv_cache_validate(cache));
+      }
+}
+
 // While others may match what a session publishes, the session would not get its states back.
 TEST(Reserve, KeepsAStateToItselfUntilTheRoomIsUsedOrGivenBack) {
   Cache cache = create_small({.state_bytes = 64});

@@ -60,13 +60,6 @@ bool make_free(const Cache& cache, std::span<const uint64_t> wanted) {
   return enough;
 }
 
-bool has_expired(const prefix::OwnBlocks& own) {
-  return !own.expired.empty() ||
-         std::any_of(own.spares.begin(), own.spares.end(), [](const auto& spares) {
-           return !spares.table->expired_spares(spares.length, spares.taken).empty();
-         });
-}
-
 // Returns what others must give up for a call, besides cached blocks, and has them give it up. The
 // store is asked only for a call that fails without it; `taken` is what it returned.
 prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& taken) {
@@ -175,9 +168,8 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
   for (int late = 0;;) {
     const size_t group = reserve_free(counts, watermark);
     if (group == counts.size()) return {group, 0};
+    if (make_free(cache_, with_watermark(counts, watermark))) continue;
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
-    const bool expired = has_expired(listed);
-    if (!expired && make_free(cache_, with_watermark(counts, watermark))) continue;
     uint64_t taken = 0;
     const prefix::Price price =
         make_way(cache_, {counts, watermark, listed, purpose == step}, taken);
@@ -186,10 +178,10 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
       taken_before = taken;
       continue;
     }
-    // To give up tails may free nothing: the index keeps a tail as long as any session uses its
-    // text, even one that got no reference to the block because that had too many.
-    const bool only_tails = !expired && price.holders.empty() && price.pins.empty();
-    if (only_tails && !look_again(late++, purpose)) return {group, 0};
+    // What the call's own sessions give up may free nothing: the index keeps a tail as long as any
+    // session uses its text, even one that got no reference to the block because that had too many.
+    const bool only_own = price.holders.empty() && price.pins.empty();
+    if (only_own && !look_again(late++, purpose)) return {group, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);
   }
 }

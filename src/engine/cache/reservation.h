@@ -41,11 +41,11 @@ class Reservation {
   };
   // Takes counts[g] blocks of each group g. In every group where some are needed, `watermark` more
   // blocks stay free (exact while one thread takes blocks). `who` is the name of the call, for the
-  // sentence, which ends with `advice`. While blocks are short, the call's own sessions give up
-  // what they do not need, then cached blocks are evicted, the store gives up what it holds, and
-  // last, pins yield to a step. Nobody gives up anything unless all of it suffices; other threads
-  // may then take it first. Throws OUT_OF_BLOCKS, TOO_LARGE if a pool could never give as many,
-  // bad_alloc; then no block is taken.
+  // sentence, which ends with `advice`. Free blocks and pages go first, then cached blocks are
+  // evicted, then the call's own sessions give up what they do not need, the store what it holds,
+  // and last, pins yield to a step. Nobody gives up anything unless all of it suffices; other
+  // threads may then take it first. Throws OUT_OF_BLOCKS, TOO_LARGE if a pool could never give as
+  // many, bad_alloc; then no block is taken.
   enum Purpose { other, step };
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark, const char* who,
               const Own& own = {}, Purpose purpose = other, const char* advice = "");
