@@ -317,7 +317,7 @@ const (
 	// it. Forks and snapshots inherit it.
 	HintReturn HintAction = 2
 	// Keeps what is in memory before End, in use or not, until the duration has passed, UNPIN ends
-	// it, or a step needs the blocks. What is cached later is not pinned: pin again after the
+	// it, or a call needs the blocks. What is cached later is not pinned: pin again after the
 	// prefill or PREFETCH. There is one pin for each text and End: pinning again can make it last
 	// longer, never shorter, and one UNPIN ends it.
 	HintPin HintAction = 3
@@ -516,7 +516,7 @@ type PrefixStats struct {
 	CachedBlocks    uint64 // Block positions cached now.
 	EvictableBlocks uint64 // Cached ones that are evictable.
 	PinnedBlocks    uint64 // Cached ones that are pinned.
-	// Pins that ended so far because a step needed their blocks.
+	// Pins that ended so far because a call needed their blocks.
 	YieldedPins uint64
 }
 
@@ -597,8 +597,9 @@ type LayerGroup struct {
 	ValueDType   DType     // Type of stored values; 0 (default): dtype.
 	// A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
 	// Blocks that leave the window are freed one step late, so that the session can still be
-	// trimmed to its length before the last step. If the pool is short of blocks, pkv_batch_begin
-	// and pkv_session_reserve free them early: a session then needs only its window and its new
+	// trimmed to its length before the last step. A call that needs blocks takes free ones, then
+	// evictable ones (prefix.h), then these of its own sessions, then those that wait to be written
+	// to a store, and last pinned ones: so a session never needs more than its window and its new
 	// tokens. Blocks freed early stay free, even if the call returns ErrOutOfBlocks or the batch is
 	// aborted.
 	Window int

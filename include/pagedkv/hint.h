@@ -7,10 +7,11 @@
  * those that lie fully inside the range. A block is reachable only through the blocks before it, so
  * PIN, PREFETCH and STORE start at token 0 and ignore `first`.
  *
- * A hint never makes a step fail. If a step lacks blocks because of pins, the library ends pins,
- * those that would end soonest first (yielded_pins in pkv_prefix_stats), but none if the step would
- * fail anyway. A hint does not touch what other salts have cached; a quota (pkv_prefix_set_quota)
- * limits what a salt can keep by hints.
+ * A hint never makes a step fail. If begin, reserve or resume lack blocks because of pins, they end
+ * pins, those that would end soonest first (yielded_pins in pkv_prefix_stats), but none if the call
+ * would fail anyway. For a request that can wait, pkv_session_admit ends none. A hint does not
+ * touch what other salts have cached; a quota (pkv_prefix_set_quota) limits what a salt can keep by
+ * hints.
  *
  * Durations are in milliseconds, by the `clock` of the cache's config. What RETAIN and PIN ask for
  * ends by itself after its duration.
@@ -51,7 +52,7 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_RETURN = 2,
   /**
    * Keeps what is in memory before `end`, in use or not, until the duration has passed, UNPIN ends
-   * it, or a step needs the blocks. What is cached later is not pinned: pin again after the prefill
+   * it, or a call needs the blocks. What is cached later is not pinned: pin again after the prefill
    * or PREFETCH. There is one pin for each text and `end`: pinning again can make it last longer,
    * never shorter, and one UNPIN ends it.
    */

@@ -11,11 +11,12 @@
  *
  * A cached block is in use if something besides the index holds it, such as a session. It is
  * evictable if only the index holds it and no pin keeps it. Evictable blocks count as available:
- * begin, reserve and resume evict as many as they need. Blocks in use are never evicted, and pinned
- * ones only for a step that would fail without them. Blocks of lower retention are evicted before
- * others, and among equals the policy in the cache's config decides. Hints pin blocks and set their
- * retention (hint.h). A quota limits what one salt may keep cached. Blocks that slide out of a
- * window stay cached. They are evicted one by one, those in the middle of sequences first.
+ * begin, reserve, resume and admit evict as many as they need. Blocks in use are never evicted, and
+ * pinned ones only for a call that would fail without them (pkv_session_admit can also wait).
+ * Blocks of lower retention are evicted before others, and among equals the policy in the cache's
+ * config decides. Hints pin blocks and set their retention (hint.h). A quota limits what one salt
+ * may keep cached. Blocks that slide out of a window stay cached. They are evicted one by one,
+ * those in the middle of sequences first.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing, and neither
  * hits nor counts nor the time of a look-up show what another salt has cached. Sessions without a
@@ -44,7 +45,9 @@ extern "C" {
  *
  * The call does both or neither. So a request that has to wait holds no blocks, and its failing
  * attempts are neither matches in the statistics nor uses for the eviction policy. The blocks that
- * it needs besides the cached ones must be there beside watermark_blocks of the config.
+ * it needs besides the cached ones must be there beside watermark_blocks of the config. Pins end
+ * for a request only if it could not run beside as many as max_pinned_blocks allows: any other
+ * waits until running ones end.
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
@@ -93,7 +96,7 @@ typedef struct pkv_prefix_stats {
   uint64_t cached_blocks;    /**< Block positions cached now. */
   uint64_t evictable_blocks; /**< Cached ones that are evictable. */
   uint64_t pinned_blocks;    /**< Cached ones that are pinned. */
-  uint64_t yielded_pins;     /**< Pins that ended so far because a step needed their blocks. */
+  uint64_t yielded_pins;     /**< Pins that ended so far because a call needed their blocks. */
 } pkv_prefix_stats;
 
 /**

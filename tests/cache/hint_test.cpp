@@ -262,6 +262,45 @@ TEST_F(HintTest, PinsYieldToSteps) {
   EXPECT_EQ(32u, probe(text(1, 32)));
 }
 
+// A request that can have its blocks when a session ends waits for that. One that pins alone could
+// keep out does not, nor does work that runs.
+TEST_F(HintTest, PinsYieldToNoRequestThatCanWait) {
+  make(8, 2);
+  const Text pinned = text(1, 32);
+  const auto pin = [&] {
+    serve(pinned);
+    expect_done(32, hint(cache_, PKV_HINT_PIN, pinned));
+  };
+  const auto admit = [&](pkv_session session, uint64_t blocks) {
+    uint64_t matched = 99;
+    return pkv_session_admit(session, 0, nullptr, blocks * 16, &matched);
+  };
+  pin();
+  Session running = open(cache_);
+  extend(running, text(2, 48));
+  Session waiting = open(cache_);
+  for (const uint64_t blocks : {4, 6}) REFUSED(PKV_OUT_OF_BLOCKS, admit(waiting, blocks));
+  REFUSED(PKV_OUT_OF_BLOCKS, admit(waiting, 7)) << "nor does a pin end in vain";
+  EXPECT_EQ(0u, figures().yielded_pins);
+  running.close();
+  CHECK(admit(waiting, 6));
+  EXPECT_EQ(0u, figures().yielded_pins);
+  waiting.close();
+  waiting = open(cache_);
+  CHECK(admit(waiting, 7));
+  EXPECT_EQ(1u, figures().yielded_pins);
+  waiting.close();
+
+  pin();
+  running = open(cache_);
+  extend(running, text(2, 48));
+  CHECK(pkv_session_suspend(running));
+  const Session other = open(cache_, 5 * 16);
+  uint64_t length = 0, total = 0;
+  CHECK(pkv_session_resume(running, &length, &total));
+  EXPECT_EQ(2u, figures().yielded_pins);
+}
+
 // The end of a pin of a text that a session uses frees nothing. So a step that lacks blocks anyway
 // does not end it, nor does one that gets them from a pin that ends later.
 TEST_F(HintTest, APinOfATextInUseStays) {

@@ -68,7 +68,7 @@ void Cache::log_yielded_pin() const {
   if (!logger_.listens() || !pin_interval_.begin()) return;
   const auto figures = prefix_->figures();
   logger_.log(PKV_LOG_WARNING,
-              "blocks are short: a step ended a pin to get some; %llu pins were ended so far, %llu "
+              "blocks are short: a call ended a pin to get some; %llu pins were ended so far, %llu "
               "blocks are still pinned",
               llu(figures.yielded), llu(figures.pinned));
 }

@@ -81,15 +81,15 @@ prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& t
 }
 
 // How often a call looks again for blocks that other threads are moving, first without sleeping.
-// Such a thread may wait for a processor itself, on a busy machine for many milliseconds. So a step
-// sleeps, for a second in all; other calls need not succeed, and may hold locks.
+// Such a thread may wait for a processor itself, on a busy machine for many milliseconds. So urgent
+// calls sleep, for a second in all; others may hold locks.
 constexpr int looks_awake = 100, looks_asleep = 900;
 
 // Lets other threads run. Returns false if the call has looked often enough.
-bool look_again(int looks, Reservation::Purpose purpose) {
+bool look_again(int looks, Urgency urgency) {
   if (looks < looks_awake)
     std::this_thread::yield();
-  else if (purpose != Reservation::step || looks == looks_awake + looks_asleep)
+  else if (urgency == Urgency::may_fail || looks == looks_awake + looks_asleep)
     return false;
   else
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -143,11 +143,23 @@ bool can_have(const Cache& cache, const prefix::Lack& lack, std::vector<prefix::
   return found;
 }
 
+// Each pinned block may keep a page of its own.
+bool fits_beside_pins(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark) {
+  if (cache.prefix() == nullptr) return true;
+  const uint64_t pinned = std::min<uint64_t>(cache.prefix()->max_pinned(), INT32_MAX);
+  const std::vector<uint64_t> wanted = with_watermark(counts, watermark);
+  for (size_t g = 0; g < wanted.size(); g++)
+    if (wanted[g] > 0 && wanted[g] + pinned > cache.groups()[g]->pool.blocks()) return false;
+  if (cache.pages() == nullptr) return true;
+  const memory::PageCut& cut = cache.pages()->cut();
+  return cut.pages_for(wanted) + pinned * wanted.size() <= cut.pages;
+}
+
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
-                         const char* who, const Own& own, Purpose purpose, const char* advice)
+                         const char* who, const Own& own, Urgency urgency, const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(cache, counts, watermark, who);
-  const auto [group, missing] = reserve(counts, watermark, own, purpose);
+  const auto [group, missing] = reserve(counts, watermark, own, urgency);
   if (group == counts.size()) return;
   // Other threads may have released blocks since, so the count can be 0 by now; but at least one
   // block was missing.
@@ -163,7 +175,7 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
 // nothing during a whole round that found too few blocks, or when there were enough many times, but
 // never any more when it came to take them: a thread that is moving blocks then gets to finish.
 Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t& watermark,
-                                           const Own& own, Purpose purpose) {
+                                           const Own& own, Urgency urgency) {
   std::optional<uint64_t> taken_before;
   for (int late = 0;;) {
     const size_t group = reserve_free(counts, watermark);
@@ -171,8 +183,8 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     if (make_free(cache_, with_watermark(counts, watermark))) continue;
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
     uint64_t taken = 0;
-    const prefix::Price price =
-        make_way(cache_, {counts, watermark, listed, purpose == step}, taken);
+    const bool yields_pins = urgency == Urgency::must_succeed;
+    const prefix::Price price = make_way(cache_, {counts, watermark, listed, yields_pins}, taken);
     if (price.missing > 0) {
       if (cache_.store() == nullptr || taken == taken_before) return {group, price.missing};
       taken_before = taken;
@@ -181,7 +193,7 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     // What the call's own sessions give up may free nothing: the index keeps a tail as long as any
     // session uses its text, even one that got no reference to the block because that had too many.
     const bool only_own = price.holders.empty() && price.pins.empty();
-    if (only_own && !look_again(late++, purpose)) return {group, 0};
+    if (only_own && !look_again(late++, urgency)) return {group, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);
   }
 }

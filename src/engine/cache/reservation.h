@@ -30,6 +30,16 @@ void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32
 bool can_have(const Cache& cache, const prefix::Lack& lack,
               std::vector<prefix::Holder> holders = {});
 
+// Returns whether a cache could have `counts` blocks and leave `watermark` free, though as much is
+// pinned as can be. If so, a call that lacks blocks can wait until others need theirs no longer.
+bool fits_beside_pins(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark);
+
+// What a call does that would fail otherwise.
+enum class Urgency {
+  may_fail,      // nothing, since the caller can try again later
+  must_succeed,  // it ends pins, and sleeps a little while other threads move blocks
+};
+
 class Reservation {
  public:
   // What the sessions of a call can do without.
@@ -43,12 +53,11 @@ class Reservation {
   // blocks stay free (exact while one thread takes blocks). `who` is the name of the call, for the
   // sentence, which ends with `advice`. Free blocks and pages go first, then cached blocks are
   // evicted, then the call's own sessions give up what they do not need, the store what it holds,
-  // and last, pins yield to a step. Nobody gives up anything unless all of it suffices; other
+  // and last, pins yield to urgent calls. Nobody gives up anything unless all of it suffices; other
   // threads may then take it first. Throws OUT_OF_BLOCKS, TOO_LARGE if a pool could never give as
   // many, bad_alloc; then no block is taken.
-  enum Purpose { other, step };
   Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark, const char* who,
-              const Own& own = {}, Purpose purpose = other, const char* advice = "");
+              const Own& own = {}, Urgency urgency = Urgency::may_fail, const char* advice = "");
   // Releases the blocks that were not taken.
   ~Reservation() { give_back(); }
   Reservation(const Reservation&) = delete;
@@ -74,7 +83,7 @@ class Reservation {
   };
   // Takes the blocks of all groups or none. Lowers the watermark as Own::give_up() does.
   Shortage reserve(std::span<const uint64_t> counts, uint32_t& watermark, const Own& own,
-                   Purpose purpose);
+                   Urgency urgency);
   // Takes only free blocks. Returns the first group that has too few, or the number of groups.
   size_t reserve_free(std::span<const uint64_t> counts, uint32_t watermark);
   void give_back() noexcept;

@@ -1,7 +1,7 @@
 // What hints say about cached texts: pins and retention, each for a time or without an end.
 //
 // A pin keeps a text cached without a session: it is a use of the path to the end of the text. Each
-// end has at most one pin. Pins yield to steps that would fail otherwise.
+// end has at most one pin. Pins yield to calls that would fail otherwise.
 #pragma once
 
 #include "engine/prefix/matcher.h"
@@ -22,14 +22,15 @@ class Hints {
   // See the functions of Index with these names.
   PinResult pin(std::string_view salt, Tokens text, uint64_t duration_ms);
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
-  // Ends the pin that ends at a node, for a step that would fail without its blocks.
+  // Ends the pin that ends at a node, for a call that would fail without its blocks.
   void yield(Node& end) noexcept;
   uint32_t retain(std::string_view salt, Tokens text, const Range& range);
   // Ends the pins and retentions whose time is over.
   void expire() noexcept {
     if (!data_.pins.empty() || !data_.retained.empty()) expire(data_.time.now_ms());
   }
-  // How many blocks are pinned.
+  // How many blocks can be pinned, and how many are.
+  uint64_t max_pinned() const { return max_pinned_; }
   uint64_t pinned() const { return pinned_; }
 
  private:

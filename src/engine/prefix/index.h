@@ -84,10 +84,12 @@ class Index {
   // before the end of the text if it was clipped. Returns 0 if there is none.
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
   bool has_pins() const;
+  // Returns how many blocks can be pinned at once.
+  uint64_t max_pinned() const { return hints_.max_pinned(); }
   // Returns what must be given up so that a call can have blocks which are neither free nor
   // evictable. pages: NULL unless the groups share memory. Throws bad_alloc.
   Price price(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
-  // Does the same and ends the pins among it, for a step that would fail otherwise.
+  // Does the same and ends the pins among it, for a call that would fail otherwise.
   Price make_way(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
   // Sets the retention of the cached blocks of a text that are in a range: to more or less than
   // they have or, for a duration, to more. Returns where the cached part of the range ends; at or

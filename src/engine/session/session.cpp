@@ -66,7 +66,7 @@ void Session::check_ready(const char* who) const {
 void Session::reserve(uint64_t total_tokens) {
   check_ready("reserve");
   const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
-  reserve_blocks(totals, watermark(), Steps::any, "reserve");
+  reserve_blocks(totals, watermark(), Steps::any, Urgency::must_succeed, "reserve");
 }
 
 // Lists the tail of a group if what a reservation needs there may be a copy of it.
@@ -79,7 +79,7 @@ static void list_tail(size_t group, const memory::StepNeed& need, prefix::OwnBlo
 // They suffice for steps of any size, or only for one step with all tokens. If it throws, no block
 // is taken.
 void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, Steps steps,
-                             const char* who) {
+                             Urgency urgency, const char* who) {
   std::vector<memory::StepNeed> needs(totals.size());
   std::vector<uint64_t> counts(totals.size());
   const auto count = [&](size_t g) {
@@ -112,7 +112,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
           if (content_.table(tail.group).group().pool.references(tail.id) == 1) count(tail.group);
         return watermark;
       }};
-  Reservation reservation(cache(), counts, watermark, who, own, Reservation::step);
+  Reservation reservation(cache(), counts, watermark, who, own, urgency);
   // All memory is allocated before the first table changes, so that nothing fails half way.
   reserve_ids(*std::max_element(totals.begin(), totals.end()));
   for (size_t g = 0; g < counts.size(); g++) {
@@ -173,8 +173,8 @@ void Session::resume() {
 void Session::take_back() {
   const prefix::Tokens remembered = suspension_.tokens();
   const size_t known = prefix::known_prefix_length(remembered);
-  const uint64_t matched =
-      take_prefix(remembered.first(known), remembered.size(), cache().config().watermark);
+  const uint64_t matched = take_prefix(remembered.first(known), remembered.size(),
+                                       cache().config().watermark, Urgency::must_succeed);
   std::vector<uint64_t> totals;
   for (const auto& group : cache().groups()) {
     const uint64_t window = group->shape.window;
@@ -182,7 +182,7 @@ void Session::take_back() {
                                  : std::min<uint64_t>(remembered.size(), length() + window));
   }
   const auto reserve = [&](Steps steps) {
-    reserve_blocks(totals, cache().config().watermark, steps, "resume");
+    reserve_blocks(totals, cache().config().watermark, steps, Urgency::must_succeed, "resume");
   };
   try {
     reserve(Steps::any);
@@ -273,12 +273,13 @@ void Session::check_empty(prefix::Tokens text) const {
 
 uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
   check_empty(text);
+  const Urgency urgency = urgency_of_request(total_tokens);
   uint64_t matched = 0;
   try {
-    matched = take_prefix(text, total_tokens, watermark());
+    matched = take_prefix(text, total_tokens, watermark(), urgency);
     if (total_tokens > 0) {
       const std::vector<uint64_t> totals(content_.groups(), std::max(total_tokens, length()));
-      reserve_blocks(totals, watermark(), Steps::any, "admit");
+      reserve_blocks(totals, watermark(), Steps::any, urgency, "admit");
     }
   } catch (...) {
     put_back();
@@ -289,12 +290,22 @@ uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
   return matched;
 }
 
+// A request waits, rather than end a pin, for the blocks that the sessions before it have. But one
+// that pins alone can keep out would wait forever. The session is empty.
+Urgency Session::urgency_of_request(uint64_t total_tokens) const {
+  std::vector<uint64_t> counts;
+  for (size_t g = 0; g < content_.groups(); g++)
+    counts.push_back(content_.table(g).reserve_need(0, total_tokens).blocks());
+  return fits_beside_pins(cache(), counts, watermark()) ? Urgency::may_fail : Urgency::must_succeed;
+}
+
 // Takes over what the prefix index has of a text, after the store was asked for the rest. If the
 // caller reserves blocks for `reserved` tokens then, and cannot have them, the store is not asked:
 // a request may have to wait for many steps, and try in each. The session is empty and the text has
 // no PKV_NO_TOKEN. The caller counts the tokens in the cache's statistics. Throws TOO_LARGE,
 // LIMIT_REACHED, bad_alloc; then the caller must call put_back().
-uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark) {
+uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark,
+                              Urgency urgency) {
   if (!content_.hold()) return 0;
   reserve_ids(text.size());
   const auto match = [&] {
@@ -306,7 +317,8 @@ uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t w
   if (store == nullptr || !store->waits()) return match();
   if (reserved > 0) {
     const uint64_t matched = match(), block_size = cache().config().block_size;
-    if (matched / block_size == text.size() / block_size || !can_reserve(reserved, watermark))
+    if (matched / block_size == text.size() / block_size ||
+        !can_reserve(reserved, watermark, urgency))
       return matched;
     put_back();
   }
@@ -316,7 +328,7 @@ uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t w
 
 // Returns whether the groups that need every block can have those for `total_tokens` in all. What
 // the store has does not change that: its blocks take as much room as computed ones.
-bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark) const {
+bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark, Urgency urgency) const {
   std::vector<uint64_t> counts(content_.groups());
   prefix::OwnBlocks own;
   for (size_t g = 0; g < counts.size(); g++) {
@@ -326,7 +338,7 @@ bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark) const {
     counts[g] = need.blocks();
     list_tail(g, need, own);
   }
-  return can_have(cache(), {counts, watermark, own, true});
+  return can_have(cache(), {counts, watermark, own, urgency == Urgency::must_succeed});
 }
 
 // Puts the full blocks with known ids that are not in the prefix index yet into it. What is skipped

@@ -128,7 +128,8 @@ class Session {
   void check_drop(uint32_t group, std::span<const uint32_t> entries) const;
   void retreat(uint64_t new_length) noexcept;
   void reserve_blocks(std::span<const uint64_t> totals, uint32_t watermark, Steps steps,
-                      const char* who);
+                      Urgency urgency, const char* who);
+  Urgency urgency_of_request(uint64_t total_tokens) const;
   void take_back();
   void check_empty(prefix::Tokens text) const;
   void put_back() noexcept;
@@ -138,8 +139,8 @@ class Session {
   void drop_remembered() noexcept;
   void publish(prefix::IfLocked if_locked) noexcept;
   void write_to_store() noexcept;
-  uint64_t take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark);
-  bool can_reserve(uint64_t total_tokens, uint32_t watermark) const;
+  uint64_t take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark, Urgency urgency);
+  bool can_reserve(uint64_t total_tokens, uint32_t watermark, Urgency urgency) const;
 
   Content content_;
   Suspension suspension_{cache()};

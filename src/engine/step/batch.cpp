@@ -59,7 +59,7 @@ void Batch::begin() {
         return needs.watermark();
       }};
   Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", own,
-                          Reservation::step,
+                          Urgency::must_succeed,
                           ": suspend what pkv_batch_choose_victims names, and resume none before "
                           "this step has begun");
   for (size_t i = 0; i < members_.size(); i++)
