@@ -32,7 +32,7 @@ class Directory {
   int descriptor() const { return file_.descriptor(); }
   void sync() const;
   // Calls visit(name) for each name except "." and "..", until visit returns false. Returns false
-  // if the directory cannot be read.
+  // if the directory, or the rest of it, cannot be read.
   bool for_each_name(const std::function<bool(const char*)>& visit) const;
 
   // Opens a directory in this one. Returns nullopt and an errno in *error if there is none, or if

@@ -130,11 +130,13 @@ bool Directory::for_each_name(const std::function<bool(const char*)>& visit) con
     close(own);
     return false;
   }
-  while (const dirent* const entry = readdir(names.get())) {
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = readdir(names.get());
+    if (entry == nullptr) return errno == 0;
     const std::string_view name = entry->d_name;
-    if (name != "." && name != ".." && !visit(entry->d_name)) break;
+    if (name != "." && name != ".." && !visit(entry->d_name)) return true;
   }
-  return true;
 }
 
 std::optional<Directory::Status> Directory::find_file(const char* name) const {

@@ -174,13 +174,14 @@ bool Directory::for_each_name(const std::function<bool(const char*)>& visit) con
   WIN32_FIND_DATAW found;
   const HANDLE names = FindFirstFileW((wide_path(path()) + L"\\*").c_str(), &found);
   if (names == INVALID_HANDLE_VALUE) return GetLastError() == ERROR_FILE_NOT_FOUND;
-  bool more = true;
-  while (more) {
+  bool wanted = true;
+  do {
     const std::string name = narrow(found.cFileName);
-    more = (name == "." || name == ".." || visit(name.c_str())) && FindNextFileW(names, &found);
-  }
+    wanted = name == "." || name == ".." || visit(name.c_str());
+  } while (wanted && FindNextFileW(names, &found));
+  const bool complete = !wanted || GetLastError() == ERROR_NO_MORE_FILES;
   FindClose(names);
-  return true;
+  return complete;
 }
 
 std::optional<Directory::Status> Directory::find_file(const char* name) const {

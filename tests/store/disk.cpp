@@ -248,6 +248,8 @@ off64_t lseek64(int descriptor, off64_t offset, int from) noexcept {
   MAY_FAIL(lseek64, -1, descriptor, offset, from);
 }
 DIR* fdopendir(int descriptor) { MAY_FAIL(fdopendir, nullptr, descriptor); }
+struct dirent* readdir(DIR* names) { MAY_FAIL(readdir, nullptr, names); }
+struct dirent64* readdir64(DIR* names) { MAY_FAIL(readdir64, nullptr, names); }
 ssize_t getrandom(void* to, size_t n, unsigned flags) { MAY_FAIL(getrandom, -1, to, n, flags); }
 ssize_t lgetxattr(const char* path, const char* name, void* to, size_t n) noexcept {
   MAY_FAIL(lgetxattr, -1, path, name, to, n);

@@ -282,6 +282,27 @@ TEST(StoreLimits, SeveralProcessesKeepToOneCapacity) {
   EXPECT_GE(bytes_in(directory), capacity * 8 / 10);
 }
 
+// What a listing did not come to still counts, and the next put lists again.
+TEST(StoreLimits, AListingThatAnErrorCutsShort) {
+  const Directory directory;
+  constexpr uint64_t capacity = 12'000;
+  Store store(directory, {.capacity = capacity});
+  disk::error = EIO;
+  unsigned char which = 0;
+  const auto put = [&] { ASSERT_EQ(1, store.put(old_item, which++ % 64)); };
+  for (uint64_t k = 1, read = k; read >= k; k++) {
+    while (bytes_in(directory) + old_item.size() <= capacity) put();
+    read = 0;
+    disk::before = [&](const std::string& call) {
+      return call == "readdir" && ++read == k ? Fault::fails : Fault::none;
+    };
+    put();
+    disk::before = nullptr;
+    put();
+    EXPECT_LE(bytes_in(directory), capacity) << "name " << k;
+  }
+}
+
 // Another process removes the item, or its whole shard, before any of the calls.
 TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
   const std::string shard = "items/ab";

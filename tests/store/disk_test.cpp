@@ -75,8 +75,9 @@ TEST(Path, InADirectoryThatCannotBeWritten) {
 // not stop a save, nor does a name or a lock that another process has. A temporary file that cannot
 // be removed stays.
 void each_call_faulty(const Fixture& fixture, disk::Fault fault, int error, bool unnamed) {
-  const std::set<std::string> optional = {"open",      "flock",     "fstatat",   "fstat",   "stat",
-                                          "lgetxattr", "fdopendir", "getrandom", "unlinkat"};
+  const std::set<std::string> optional = {"open",    "flock",     "fstatat",   "fstat",
+                                          "stat",    "lgetxattr", "fdopendir", "getrandom",
+                                          "readdir", "unlinkat"};
   const std::string path = fixture.directory / "chat.pkv";
   for (uint64_t k = 1;; k++) {
     files::write(path, fixture.file);
