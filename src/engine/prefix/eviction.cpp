@@ -99,11 +99,10 @@ void Eviction::let_go(size_t group, uint32_t id) noexcept {
   if (!data_.blocks.can_let_go(group, id)) return;
   const CachedBlocks::Place place = data_.blocks.place_of(group, id);
   if (data_.blocks.sparse(group)) return evict_sparse_block(group, place);
-  Tree::for_each_below(*place.node, [&](Node& node) {
-    if (node.is_candidate()) drop_last(node, node.size, PKV_PREFIX_EVENT_EVICTED);
-  });
-  if (place.node->is_candidate())
-    drop_last(*place.node, place.node->end() - place.position, PKV_PREFIX_EVENT_EVICTED);
+  if (place.node->users != 0) return;
+  Tree::for_each_below(*place.node,
+                       [&](Node& node) { drop_last(node, node.size, PKV_PREFIX_EVENT_EVICTED); });
+  drop_last(*place.node, place.node->end() - place.position, PKV_PREFIX_EVENT_EVICTED);
 }
 
 uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {

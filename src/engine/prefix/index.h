@@ -65,7 +65,7 @@ class Index {
   uint64_t evictable(size_t group);
   // Evicts a block so that its remaining users can write into it without a copy. In a full group
   // this also evicts all cached texts that continue after it, in a sparse group only this block.
-  // Does nothing if the block is pinned.
+  // Does nothing if the block is pinned or, in a full group, another session uses it by now.
   void let_go(size_t group, uint32_t id) noexcept;
   // Returns true if the index has a block, and let_go() evicts it once nothing else but its writers
   // references it.
