@@ -13,7 +13,7 @@
 namespace pkv {
 
 struct Error : pkv_error_details {
-  char text[256];
+  char text[384];  // the longest sentence without a path or a host's name has 332 characters
 };
 
 // The details of an error that concerns no group, no entry of a list and no blocks.

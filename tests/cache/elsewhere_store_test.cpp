@@ -8,6 +8,7 @@
 #include "../support/hints.h"
 #include "../support/memory_store.h"
 #include "elsewhere.h"
+#include "small_cache.h"
 
 namespace cache_test::elsewhere_store_test {
 namespace {
@@ -180,6 +181,40 @@ TEST_F(ElsewhereStore, AReadThatIsGivenUpLeavesNothing) {
   greedy.close();
   EXPECT_EQ(96u, fetch(at, text));
   expect_found(at, text, 96);
+}
+
+// The sentence about missing blocks has room for all figures, and for what to do at its end.
+TEST_F(ElsewhereStore, TheLongestSentenceIsWhole) {
+  const SmallCache kind{.groups = {{.elsewhere = true}, {.elsewhere = true}},
+                        .blocks = 100'000,
+                        .shared = true,
+                        .storage = PKV_STORAGE_NONE,
+                        .watermark = 1};
+  EngineMemory engine(kind.groups.size(), kind.blocks);
+  const Cache cache = create(kind, &config_, &engine);
+  const auto compute = [&](int32_t first) {
+    Session session = open(cache);
+    Batch batch = begin(cache, {session}, {32});
+    const Text text = tokens(first, 32);
+    for (uint32_t group = 0; group < 2; group++) engine.write(batch, group, 1, text);
+    commit(batch, text);
+  };
+  engine.hold_reads();
+  compute(1);
+  engine.await_held_call();
+  const Session session = open(cache);
+  const pkv_session self = session;
+  auto count = static_cast<uint32_t>(kind.blocks * 16);
+  pkv_batch batch = nullptr;
+  pkv_status status = PKV_TOO_LARGE;
+  for (; status == PKV_TOO_LARGE; count -= 16)
+    status = pkv_batch_begin(cache, 1, &self, &count, &batch);
+  ASSERT_EQ(PKV_OUT_OF_BLOCKS, status) << "the largest step that could ever work";
+  const std::string sentence = pkv_last_error();
+  for (const char* part : {"evictable", "pages", "block_io", "watermark", "over all groups"})
+    EXPECT_NE(std::string::npos, sentence.find(part)) << sentence;
+  EXPECT_TRUE(sentence.ends_with("before this step has begun")) << sentence;
+  engine.go_on();
 }
 
 TEST_F(ElsewhereStore, AFailingDeviceCostsHitsOnly) {
