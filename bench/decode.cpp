@@ -54,11 +54,11 @@ class PlainMemory {
     view_.kv_heads = geometry.kv_heads, view_.key_dim = view_.value_dim = geometry.dim;
     view_.dtype = geometry.dtype, view_.blocks = uint64_t{blocks} * geometry.sessions;
     uint64_t bytes = 0;
-    check(pkv_kv_view_plan(&view_, &bytes));
+    check(pkv_kv_view_init(&view_, &bytes));
     memory_.reset(
         static_cast<unsigned char*>(std::aligned_alloc(1 << 21, ((bytes >> 21) + 1) << 21)));
     view_.k = memory_.get();
-    check(pkv_kv_view_plan(&view_, &bytes));
+    check(pkv_kv_view_init(&view_, &bytes));
     tables_.resize(view_.blocks);
     std::iota(tables_.begin(), tables_.end(), 0u);
     if (scattered) std::shuffle(tables_.begin(), tables_.end(), std::mt19937(1));

@@ -36,11 +36,11 @@ pkv_cache_config Geometry::config(const pkv_layer_group& layer_group) const {
   return config;
 }
 
-static pkv_cache_plan plan_of(const Geometry& geometry) {
+static pkv_cache_sizes sizes_of(const Geometry& geometry) {
   const pkv_layer_group group = geometry.layer_group();
   const pkv_cache_config config = geometry.config(group);
-  auto plan = made<pkv_cache_plan>();
-  check(pkv_cache_compute_plan(&config, 0, &plan));
+  auto plan = made<pkv_cache_sizes>();
+  check(pkv_cache_compute_sizes(&config, 0, &plan));
   return plan;
 }
 
@@ -50,7 +50,7 @@ pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix
   group.blocks = blocks;
   auto config = made<pkv_cache_config>();
   config.groups = &group;
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
   config.block_size = block_size;
   config.prefix = prefix;
   config.allocator = allocator;
@@ -60,10 +60,10 @@ pkv_cache create_ids_only(uint32_t block_size, uint64_t blocks, const pkv_prefix
 }
 
 uint64_t Geometry::kv_bytes() const {
-  return uint64_t{sessions} * tokens * plan_of(*this).bytes_per_token;
+  return uint64_t{sessions} * tokens * sizes_of(*this).bytes_per_token;
 }
 
-uint64_t Geometry::total_bytes() const { return plan_of(*this).memory_bytes; }
+uint64_t Geometry::total_bytes() const { return sizes_of(*this).memory_bytes; }
 
 std::string Geometry::name() const {
   return std::string(dtype_name(dtype)) + "/gqa" + std::to_string(group) + "/dim" +
@@ -88,7 +88,7 @@ Rows::Rows(size_t rows, uint32_t heads, uint32_t dim, pkv_dtype dtype) {
     else
       std::memcpy(bytes_.data() + i * 2, &upper, 2);
   }
-  tensor_ = {bytes_.data(), dtype, 0, 0, 0, bytes_.size()};
+  tensor_ = {bytes_.data(), dtype, 0, 0, 0, 0, bytes_.size()};
 }
 
 Filled::Filled(const Geometry& geometry, bool prefilled) : sessions_(geometry.sessions) {

@@ -62,8 +62,8 @@ std::vector<uint64_t> block_bytes_of(std::vector<pkv_layer_group> groups) {
   config.group_count = static_cast<uint32_t>(groups.size());
   std::vector<uint64_t> bytes;
   for (uint32_t g = 0; g < config.group_count; g++) {
-    auto plan = made<pkv_cache_plan>();
-    check(pkv_cache_compute_plan(&config, g, &plan));
+    auto plan = made<pkv_cache_sizes>();
+    check(pkv_cache_compute_sizes(&config, g, &plan));
     bytes.push_back(plan.bytes_per_block);
   }
   return bytes;
@@ -74,7 +74,7 @@ std::vector<uint64_t> block_bytes_of(std::vector<pkv_layer_group> groups) {
 pkv_cache create(const Hybrid& model, double full_share) {
   std::vector<pkv_layer_group> groups = groups_of(model);
   auto config = made<pkv_cache_config>();
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
   config.block_size = block_size;
   config.groups = groups.data();
   config.group_count = static_cast<uint32_t>(groups.size());

@@ -90,8 +90,8 @@ class Index {
     hint.retention = duration_ms > 0 ? PKV_RETENTION_HIGH : PKV_RETENTION_NORMAL;
     hint.duration_ms = duration_ms;
     auto result = made<pkv_hint_result>();
-    check(pkv_hint_text(cache_, TextArg(text), &hint, &result));
-    if (result.outcome != PKV_HINT_OUTCOME_ACCEPTED) std::abort();
+    check(pkv_hint_prompt(cache_, TextArg(text), &hint, &result));
+    if (result.outcome != PKV_HINT_OUTCOME_DONE) std::abort();
   }
   void probe(const std::vector<int32_t>& text) const {
     uint64_t cached;

@@ -95,7 +95,7 @@ class Served {
       config.block_io = &io;
       config.groups = shape.owner == Owner::both ? groups : &groups[1];
       config.group_count = shape.owner == Owner::both ? 2 : 1;
-      if (shape.owner == Owner::engine) config.storage = PKV_STORAGE_NONE;
+      if (shape.owner == Owner::engine) config.storage = PKV_STORAGE_EXTERNAL;
     }
     const auto prefix = made<pkv_prefix_config>();
     config.prefix = &prefix;
@@ -147,12 +147,12 @@ class Served {
   }
   uint64_t flush() {
     uint64_t queued = 0;
-    check(pkv_store_flush(cache_, patient_ms, &queued));
+    check(pkv_cache_flush_store(cache_, patient_ms, &queued));
     return queued;
   }
   pkv_store_stats stats() const {
     auto stats = made<pkv_store_stats>();
-    check(pkv_store_get_stats(cache_, &stats));
+    check(pkv_cache_get_store_stats(cache_, &stats));
     return stats;
   }
 
@@ -291,7 +291,7 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);
-      check(pkv_hint_text(served.cache(), TextArg(ids), &prefetch, nullptr));
+      check(pkv_hint_prompt(served.cache(), TextArg(ids), &prefetch, nullptr));
     }
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);

@@ -22,7 +22,7 @@ void use(pkv_cache cache, uint32_t layers, uint64_t row_floats) {
   const pkv_status begun = pkv_batch_begin(cache, 1, &session, &two, &batch);
   documented(begun, {PKV_OUT_OF_MEMORY, PKV_OUT_OF_BLOCKS, PKV_TOO_LARGE});
   if (begun == PKV_OK && row_floats * 2 * 4 <= f.out.size()) {
-    const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0, 0};
+    const pkv_tensor rows = f.dense(), out{f.out.data(), PKV_F32, 0, 0, 0, 0, 0};
     for (uint32_t layer = 0; layer < std::min(layers, 4u); layer++) {
       if (pkv_batch_write(batch, layer, &rows, &rows) != PKV_OK)
         documented(pkv_batch_write(batch, layer, &rows, nullptr), {PKV_UNSUPPORTED});
@@ -102,7 +102,7 @@ void draw_opaque(Source& draw, std::vector<pkv_layer_group>& groups) {
          .sink_tokens = group.sink_tokens,
          .layer_bytes = draw.chance(70) ? 200 : number(draw),
          .checkpoint_tokens = group.checkpoint_tokens,
-         .max_draft_tokens = group.max_draft_tokens,
+         .max_verify_tokens = group.max_verify_tokens,
          .blocks = group.blocks});
   }
 }
@@ -152,12 +152,12 @@ void cache_config(Source& draw) {
   const pkv_block_io io = draw_block_io(draw);
   config.block_io = opaque && draw.chance(95) ? &io : nullptr;
   if (opaque) draw_opaque(draw, groups);
-  if (opaque && draw.chance(60)) config.storage = PKV_STORAGE_NONE;
+  if (opaque && draw.chance(60)) config.storage = PKV_STORAGE_EXTERNAL;
   const pkv_clock no_time{};
   config.clock = draw.chance(5) ? &no_time : draw.chance(50) ? f.clock.hook() : nullptr;
 
-  auto plan = made<pkv_cache_plan>();
-  const pkv_status planned = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
+  auto plan = made<pkv_cache_sizes>();
+  const pkv_status planned = pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan);
   documented(planned, {PKV_TOO_LARGE, PKV_UNSUPPORTED});
   pkv_cache cache = nullptr;
   const pkv_status status = pkv_cache_create(&config, &cache);
@@ -419,7 +419,7 @@ void write_own(Source& draw, pkv_kv_view& view, const pkv_kv_sequences& sequence
   uint64_t bytes = 0;
   view.k = nullptr;
   view.latent = draw.chance(80) ? 0 : static_cast<uint32_t>(number(draw));
-  documented(pkv_kv_view_plan(&view, &bytes));
+  documented(pkv_kv_view_init(&view, &bytes));
 }
 
 void stateless(Source& draw) {
@@ -511,13 +511,13 @@ void prefix(Source& draw) {
                n = static_cast<size_t>(draw.chance(80) ? draw.below(65) : number(draw));
   const void* const salt = draw.chance(95) ? salts : nullptr;
   const int32_t* const tokens = n <= std::size(text) || n > SIZE_MAX / 4 ? text : nullptr;
-  const pkv_text given{sizeof given, 0, salt, salt_size, tokens, n};
+  const pkv_prompt given{sizeof given, 0, salt, salt_size, tokens, n};
   uint64_t amount = 0;
   switch (draw.below(6)) {
     case 0: {
       const pkv_hint hint = draw_hint(draw);
       auto result = made<pkv_hint_result>();
-      documented(pkv_hint_text(f.prefixed, &given, &hint, &result));
+      documented(pkv_hint_prompt(f.prefixed, &given, &hint, &result));
       break;
     }
     case 1:

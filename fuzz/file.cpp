@@ -37,7 +37,7 @@ std::vector<Plan> plans() {
   larger.block_size = 32;
   plain.layout = PKV_LAYOUT_PLAIN;
   plain.block_size = 48;
-  ids.storage = PKV_STORAGE_NONE;
+  ids.storage = PKV_STORAGE_EXTERNAL;
   return {one, two, larger, plain, ids};
 }
 
@@ -64,7 +64,7 @@ std::vector<Plan> plans_elsewhere() {
   Plan all = plans()[1], with_states = all, mixed = all;
   all.groups = {full, window};
   with_states.groups = {states, full};
-  all.storage = with_states.storage = PKV_STORAGE_NONE;
+  all.storage = with_states.storage = PKV_STORAGE_EXTERNAL;
   mixed.groups = {mixed.groups[0], states};
   return {all, with_states, mixed};
 }

@@ -40,7 +40,7 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_batch_begin(cache, 1, &stepping, &fresh, &batch));
     EXPECT_EQ(PKV_OK, pkv_batch_write(batch, 0, &any, &any));
     // Computes the largest call once, because the cache keeps the working memory of attention.
-    const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0, 0};
+    const pkv_tensor result{out.data(), PKV_F32, 0, 0, 0, 0, 0};
     float mass[query_heads] = {};
     AttentionParams params;
     params.weigh(mass, 1);
@@ -67,11 +67,11 @@ struct Fixture {
     EXPECT_EQ(PKV_OK, pkv_session_close(ended));
     for (const pkv_hint_action action : {PKV_HINT_PIN, PKV_HINT_UNPIN}) {
       const auto hint = made<pkv_hint>({.action = action, .end = 32});
-      EXPECT_EQ(PKV_OK, pkv_hint_text(prefixed, TextArg(text), &hint, nullptr));
+      EXPECT_EQ(PKV_OK, pkv_hint_prompt(prefixed, TextArg(text), &hint, nullptr));
     }
   }
 
-  pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0, 0}; }
+  pkv_tensor dense() { return {rows.data(), PKV_F32, 0, 0, 0, 0, 0}; }
 };
 
 inline Fixture& fixture() {

@@ -106,7 +106,7 @@ struct DrawnTensor {
     const uint64_t row =
         row_stride != 0 ? static_cast<uint64_t>(row_stride) : uint64_t{heads} * width;
     const uint64_t stride = batch >> 31 != 0 ? batch & INT32_MAX : batch * row;
-    return {nullptr, dtype, row_stride, head_stride, static_cast<int64_t>(stride), 0};
+    return {nullptr, dtype, 0, row_stride, head_stride, static_cast<int64_t>(stride), 0};
   }
 };
 

@@ -26,7 +26,7 @@ pkv_layer_group group_of(const Options& options) {
 pkv_cache_config config_of(const Options& options, const pkv_layer_group& group) {
   auto config = made<pkv_cache_config>();
   config.groups = &group;
-  config.storage = options.ids_only ? PKV_STORAGE_NONE : PKV_STORAGE_PAGED;
+  config.storage = options.ids_only ? PKV_STORAGE_EXTERNAL : PKV_STORAGE_PAGED;
   config.block_size = options.block_size;
   config.memory_bytes = options.memory;
   config.threads = options.threads;
@@ -53,8 +53,8 @@ Cache::Cache(const Options& options, const Setup& setup, const Trace& trace)
     : options_(options), setup_(setup), longest_(longest_of(trace)) {
   const pkv_layer_group group = group_of(options);
   pkv_cache_config config = config_of(options, group);
-  auto plan = made<pkv_cache_plan>();
-  if (pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan) != PKV_OK)
+  auto plan = made<pkv_cache_sizes>();
+  if (pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan) != PKV_OK)
     throw InputError(pkv_last_error());
   blocks_ = plan.blocks;
   bytes_per_block_ = plan.bytes_per_block;
@@ -124,7 +124,8 @@ pkv_status Cache::open(const Request& request, pkv_session* session) const {
 void Cache::compute(pkv_batch batch, size_t rows, const LayerWritten* written) {
   // There are at least as many query heads as KV heads, and keys are as long as queries, so one set
   // of rows serves all three.
-  const pkv_tensor in{rows_.data(), PKV_F32, 0, 0, 0, 0}, out{out_.data(), PKV_F32, 0, 0, 0, 0};
+  const pkv_tensor in{rows_.data(), PKV_F32, 0, 0, 0, 0, 0},
+      out{out_.data(), PKV_F32, 0, 0, 0, 0, 0};
   if (rows > rows_.size() / (size_t{options_.query_heads} * options_.dim))
     throw std::logic_error("a step has more rows than were made");
   for (uint32_t layer = 0; layer < options_.layers; layer++) {

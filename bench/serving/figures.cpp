@@ -103,7 +103,7 @@ nlohmann::json to_json(const Figures& f) {
       {"generated_tokens", f.decode_tokens},
       {"prefill_tokens", f.prefill_tokens},
       {"recomputed_tokens", f.recomputed_tokens},
-      {"asked_tokens", f.asked_tokens},
+      {"lookup_tokens", f.lookup_tokens},
       {"matched_tokens", f.matched_tokens},
       {"hit_rate", f.hit_rate()},
       {"utilization", f.utilization()},

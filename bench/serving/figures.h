@@ -17,7 +17,7 @@ struct Figures {
   size_t requests = 0, finished = 0, steps = 0, preemptions = 0;
   uint64_t prefill_tokens = 0, decode_tokens = 0;  // computed
   uint64_t recomputed_tokens = 0;                  // of those, computed again after a preemption
-  uint64_t asked_tokens = 0, matched_tokens = 0;   // of prompts, when they were admitted
+  uint64_t lookup_tokens = 0, matched_tokens = 0;  // of prompts, when they were admitted
   double seconds = 0, wall_seconds = 0;
   std::vector<float> step_seconds, first_token_seconds, request_seconds;
 
@@ -27,7 +27,7 @@ struct Figures {
   double filled_slots = 0, reserved_slots = 0;    // summed over moments
 
   double hit_rate() const {
-    return ratio(static_cast<double>(matched_tokens), static_cast<double>(asked_tokens));
+    return ratio(static_cast<double>(matched_tokens), static_cast<double>(lookup_tokens));
   }
   double utilization() const { return ratio(filled_slots, reserved_slots); }
   double mean_running() const { return ratio(running_integral, busy_seconds); }

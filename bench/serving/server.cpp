@@ -78,7 +78,7 @@ bool Server::start(Sequence& q) {
     q.held = 0;
     return false;
   }
-  figures_.asked_tokens += request.input - 1;
+  figures_.lookup_tokens += request.input - 1;
   figures_.matched_tokens += q.held;
   tokens_done_ += q.held;
   q.computed = q.held;

@@ -231,7 +231,7 @@ func (b *Batch) SlotMapping(group int) ([]int64, error) {
 }
 
 // BlockCopies returns the shared, part-filled blocks that Begin replaced in one group:
-// the step writes into to[i] instead of from[i]. With StorageNone the engine copies them
+// the step writes into to[i] instead of from[i]. With StorageExternal the engine copies them
 // before it writes.
 func (b *Batch) BlockCopies(group int) (from, to []uint32, err error) {
 	n := numbers{op: "block copies"}
@@ -276,8 +276,8 @@ type SessionStates struct {
 //
 // There is always a place for the state after the last new token. A step that reaches past a
 // checkpoint has places for the states there and after the last full block, too, and a draft
-// (LayerGroup.MaxDraftTokens) one after each token: the state of that token and what precedes it in
-// its branch. Write all of them before Commit; until then they hold any bytes.
+// (LayerGroup.MaxVerifyTokens) one after each token: the state of that token and what precedes it
+// in its branch. Write all of them before Commit; until then they hold any bytes.
 //
 // The slices are the library's own memory, each at a multiple of 64. They are valid until Commit,
 // Abort or Close of the batch, or Close of the cache, and must not be used after it. So a batch
@@ -323,7 +323,7 @@ type SessionStateBlocks struct {
 }
 
 // StateBlocks returns the blocks that hold the states of a group, step by step, for engines with
-// their own memory (StorageNone) or with kernels that take ids.
+// their own memory (StorageExternal) or with kernels that take ids.
 func (b *Batch) StateBlocks(group int) ([]SessionStateBlocks, error) {
 	n := numbers{op: "state blocks"}
 	number := n.u32("group", group)

@@ -58,7 +58,7 @@ func marked(t testing.TB, folder string, first func()) (*Cache, *marks) {
 		Groups: []LayerGroup{
 			{Layers: 1, Kind: LayersOpaqueKV, LayerBytes: blockBytes, Blocks: 8},
 		},
-		Storage: StorageNone,
+		Storage: StorageExternal,
 		Prefix:  &PrefixConfig{},
 		Store:   &StoreConfig{Directory: folder},
 		BlockIO: io,

@@ -8,7 +8,7 @@ import (
 	"github.com/pagedkv/pagedkv/bindings/go/internal/library"
 )
 
-// AllGroups asks ComputePlan and PoolStats for all layer groups together.
+// AllGroups asks ComputeSizes and PoolStats for all layer groups together.
 const AllGroups = -1
 
 // Cache is the KV memory of a model. See CacheConfig.
@@ -20,23 +20,23 @@ type Cache struct {
 	memory sync.RWMutex // read-locked by calls that get its address, locked by Close
 }
 
-// ComputePlan returns the memory that a cache of this config would need, in one layer group or in
+// ComputeSizes returns the memory that a cache of this config would need, in one layer group or in
 // AllGroups. Nothing is allocated.
-func ComputePlan(config CacheConfig, group int) (CachePlan, error) {
-	const op = "compute plan"
+func ComputeSizes(config CacheConfig, group int) (CacheSizes, error) {
+	const op = "compute sizes"
 	n := numbers{op: op}
 	which := n.groups(group)
 	if n.err != nil {
-		return CachePlan{}, n.err
+		return CacheSizes{}, n.err
 	}
-	plan := sized(&raw.CachePlan{})
+	plan := sized(&raw.CacheSizes{})
 	var ends hooks
 	defer ends.forget()
 	config.Store = nil // the plan does not count its memory
 	err := config.use(op, &ends, func(c *raw.CacheConfig) raw.Status {
-		return raw.CacheComputePlan(c, which, plan)
+		return raw.CacheComputeSizes(c, which, plan)
 	})
-	return reported[CachePlan](plan), err
+	return reported[CacheSizes](plan), err
 }
 
 // NewCache creates a cache. Memory is touched when blocks are first used, unless the config sets

@@ -10,7 +10,7 @@ import (
 func TestDropBlocks(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{
 		Groups:  []pagedkv.LayerGroup{{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16}},
-		Storage: pagedkv.StorageNone,
+		Storage: pagedkv.StorageExternal,
 	})
 	session := open(t, cache)
 	batch := begin(t, cache, step(session, 100))

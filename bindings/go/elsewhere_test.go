@@ -84,7 +84,7 @@ func elsewhere() (*engine, pagedkv.CacheConfig) {
 		Layers: 1, Kind: pagedkv.LayersOpaqueKV, LayerBytes: elsewhereBytes, Blocks: 16,
 	}
 	return own, pagedkv.CacheConfig{
-		Groups: []pagedkv.LayerGroup{group, group}, Storage: pagedkv.StorageNone,
+		Groups: []pagedkv.LayerGroup{group, group}, Storage: pagedkv.StorageExternal,
 		Prefix: &pagedkv.PrefixConfig{}, BlockIO: own,
 	}
 }

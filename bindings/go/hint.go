@@ -7,8 +7,8 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// HintNever is the duration of a HintReturn whose text will not continue.
-const HintNever = time.Duration(math.MaxInt64)
+// Never is the duration of a HintReturn whose text will not continue.
+const Never = time.Duration(math.MaxInt64)
 
 // Hint says what to do with the cached blocks of tokens [First, End) of a text or a session.
 type Hint struct {
@@ -25,8 +25,8 @@ func (h *Hint) place(op string) (*raw.Hint, error) {
 	out.Action, out.Retention = int32(h.Action), int32(h.Retention)
 	out.First, out.End = n.u64("first", h.First), n.u64("end", h.End)
 	out.DurationMs = n.milliseconds("duration", h.Duration)
-	if h.Duration == HintNever {
-		out.DurationMs = raw.HintNever
+	if h.Duration == Never {
+		out.DurationMs = raw.Never
 	}
 	return out, n.err
 }
@@ -38,8 +38,8 @@ func (p Prefix) Hint(salt string, tokens []int32, hint Hint) (HintResult, error)
 		return HintResult{}, err
 	}
 	out := sized(&raw.HintResult{})
-	err = p.texted("hint", salt, tokens, func(cache raw.Cache, text *raw.Text) raw.Status {
-		return raw.HintText(cache, text, given, out)
+	err = p.texted("hint", salt, tokens, func(cache raw.Cache, text *raw.Prompt) raw.Status {
+		return raw.HintPrompt(cache, text, given, out)
 	})
 	return reported[HintResult](out), err
 }

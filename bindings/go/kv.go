@@ -228,16 +228,16 @@ func (v *KVView) planned(op string) (*raw.KVView, uint64, error) {
 	}
 	// C computes only sizes here, and no address in Go's memory.
 	var bytes uint64
-	err = call(op, v, func() raw.Status { return raw.KVViewPlan(out, &bytes) })
+	err = call(op, v, func() raw.Status { return raw.KVViewInit(out, &bytes) })
 	out.RotationMatrices = nil
 	return out, bytes, err
 }
 
-// Plan lays out K and V in contiguous memory, as in a cache of the same Layout. It sets the
+// Init lays out K and V in contiguous memory, as in a cache of the same Layout. It sets the
 // strides, and ValueDim and ValueDType if they are 0, and returns the bytes of K and V. With a
 // slice of that size it also sets K and, without Latent, V.
-func (v *KVView) Plan(memory []byte) (int, error) {
-	const op = "plan"
+func (v *KVView) Init(memory []byte) (int, error) {
+	const op = "init"
 	var (
 		out   *raw.KVView
 		bytes uint64

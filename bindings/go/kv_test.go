@@ -38,10 +38,10 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		view := pagedkv.KVView{
 			Layout: layout, DType: pagedkv.F16, BlockSize: 16, KVHeads: 1, KeyDim: 16, Blocks: 4,
 		}
-		size, err := view.Plan(nil)
+		size, err := view.Init(nil)
 		must(t, err)
-		refused(t, errorOf(view.Plan(make([]byte, size-1))), pagedkv.ErrInvalidArgument, "the slice has")
-		_, err = view.Plan(make([]byte, size))
+		refused(t, errorOf(view.Init(make([]byte, size-1))), pagedkv.ErrInvalidArgument, "the slice has")
+		_, err = view.Init(make([]byte, size))
 		must(t, err)
 		sequences := pagedkv.Sequences{
 			QueryHeads: 1, QueryLengths: []uint32{3, 1}, KVLengths: []uint64{3, 1},
@@ -123,7 +123,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		)
 	}
 	empty := pagedkv.KVView{DType: pagedkv.F32, BlockSize: 16}
-	refused(t, errorOf(empty.Plan(nil)), pagedkv.ErrInvalidArgument)
+	refused(t, errorOf(empty.Init(nil)), pagedkv.ErrInvalidArgument)
 }
 
 func TestValuesInsideKeys(t *testing.T) {
@@ -131,12 +131,12 @@ func TestValuesInsideKeys(t *testing.T) {
 		DType: pagedkv.F32, BlockSize: 16, KVHeads: 1, KeyDim: 32, ValueDim: 16, Blocks: 1,
 		Latent: true,
 	}
-	size, err := view.Plan(nil)
+	size, err := view.Init(nil)
 	must(t, err)
 	if size != 16*32*4 {
 		t.Errorf("keys take %d bytes", size)
 	}
-	_, err = view.Plan(make([]byte, size))
+	_, err = view.Init(make([]byte, size))
 	must(t, err)
 	sequences := pagedkv.Sequences{
 		QueryHeads: 1, QueryLengths: []uint32{2}, KVLengths: []uint64{2},

@@ -79,7 +79,7 @@ func TestPrefixIndex(t *testing.T) {
 	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Second}
 	pinned, err := prefix.Hint("a", text, pin)
 	must(t, err)
-	if pinned != (pagedkv.HintResult{Outcome: pagedkv.HintOutcomeAccepted, Tokens: 32}) {
+	if pinned != (pagedkv.HintResult{Outcome: pagedkv.HintOutcomeDone, Tokens: 32}) {
 		t.Errorf("pinned %+v", pinned)
 	}
 	pinned, err = prefix.Hint("b", text, pin)
@@ -214,7 +214,7 @@ func TestFiguresOfACache(t *testing.T) {
 	if stats.Blocks != 11 || stats.FreeBlocks != 11 {
 		t.Errorf("%+v", stats)
 	}
-	plan, err := pagedkv.ComputePlan(config, 0)
+	plan, err := pagedkv.ComputeSizes(config, 0)
 	must(t, err)
 	if plan.Blocks != 6 || plan.BytesPerToken != 2*2*2*32*2 {
 		t.Errorf("%+v", plan)
@@ -238,13 +238,13 @@ func TestHintsOfSessions(t *testing.T) {
 	cache := newCache(t, pagedkv.CacheConfig{Prefix: &pagedkv.PrefixConfig{}})
 	session := open(t, cache)
 	returns := pagedkv.Hint{Action: pagedkv.HintReturn}
-	for _, duration := range []time.Duration{0, time.Millisecond, time.Hour, pagedkv.HintNever} {
+	for _, duration := range []time.Duration{0, time.Millisecond, time.Hour, pagedkv.Never} {
 		returns.Duration = duration
 		must(t, errorOf(session.Hint(returns)))
 	}
 	batch := begin(t, cache, step(session, 1))
 	high := pagedkv.Hint{Action: pagedkv.HintRetain, Retention: pagedkv.RetentionHigh}
-	if result, err := session.Hint(high); err != nil || result.Outcome != pagedkv.HintOutcomeAccepted {
+	if result, err := session.Hint(high); err != nil || result.Outcome != pagedkv.HintOutcomeDone {
 		t.Errorf("%+v, %v", result, err)
 	}
 	must(t, batch.Close())

@@ -44,9 +44,9 @@ func (p Prefix) salted(
 }
 
 // placeText returns a text for C, which keeps what it points to.
-func placeText(salt string, tokens []int32) *raw.Text {
+func placeText(salt string, tokens []int32) *raw.Prompt {
 	bytes := []byte(salt)
-	return sized(&raw.Text{
+	return sized(&raw.Prompt{
 		Salt: unsafe.Pointer(first(bytes)), SaltSize: uint64(len(bytes)),
 		Tokens: first(tokens), N: uint64(len(tokens)),
 	})
@@ -54,7 +54,7 @@ func placeText(salt string, tokens []int32) *raw.Text {
 
 // texted runs a call with a text.
 func (p Prefix) texted(
-	op, salt string, tokens []int32, function func(cache raw.Cache, text *raw.Text) raw.Status,
+	op, salt string, tokens []int32, function func(cache raw.Cache, text *raw.Prompt) raw.Status,
 ) error {
 	text := placeText(salt, tokens)
 	err := call(op, p.cache, func() raw.Status { return function(p.cache.handle, text) })
@@ -98,7 +98,7 @@ func (p Prefix) ClearAll() error {
 // and the order of eviction does not change.
 func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 	var cached uint64
-	err := p.texted("prefix probe", salt, tokens, func(cache raw.Cache, text *raw.Text) raw.Status {
+	err := p.texted("prefix probe", salt, tokens, func(cache raw.Cache, text *raw.Prompt) raw.Status {
 		return raw.PrefixProbe(cache, text, &cached)
 	})
 	return int(cached), err

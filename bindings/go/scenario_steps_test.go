@@ -12,7 +12,7 @@ var actions = map[string]func(*player, object){
 		if o["group"] != nil {
 			group = number(o, "group")
 		}
-		plan, err := pagedkv.ComputePlan(p.config, group)
+		plan, err := pagedkv.ComputeSizes(p.config, group)
 		if p.status(o, err) {
 			p.fields(o, plan)
 		}
@@ -293,7 +293,7 @@ func (p *player) step(o object) {
 func (p *player) layersOf(
 	batch *pagedkv.Batch, all []uint64, params *pagedkv.AttentionParams,
 ) ([][]float32, error) {
-	if p.config.Storage == pagedkv.StorageNone {
+	if p.config.Storage == pagedkv.StorageExternal {
 		return nil, nil
 	}
 	outs := make([][]float32, len(p.layers))

@@ -25,7 +25,7 @@ func newHybrid(t *testing.T, storage pagedkv.Storage) *pagedkv.Cache {
 			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Blocks: 64},
 			{
 				Layers: 2, Kind: pagedkv.LayersStates, LayerBytes: stateBytes, CheckpointTokens: 32,
-				MaxDraftTokens: 4, Blocks: 64,
+				MaxVerifyTokens: 4, Blocks: 64,
 			},
 		},
 		Storage: storage, Threads: 1,
@@ -142,7 +142,7 @@ func TestAPathOfADraftIsAccepted(t *testing.T) {
 }
 
 func TestEnginesWithStatesOfTheirOwn(t *testing.T) {
-	session := open(t, newHybrid(t, pagedkv.StorageNone))
+	session := open(t, newHybrid(t, pagedkv.StorageExternal))
 	last := pagedkv.NoBlock
 	for at := 0; at < 40; at += 8 {
 		batch := begin(t, session.Cache(), step(session, 8))

@@ -128,7 +128,7 @@ func (c *Cache) Store() Store { return Store{c} }
 func (s Store) WaitForPrefetch(salt string, tokens []int32, timeout time.Duration) (int, error) {
 	var cached uint64
 	err := s.cache.Prefix().texted("prefetch wait", salt, tokens, func(
-		cache raw.Cache, text *raw.Text,
+		cache raw.Cache, text *raw.Prompt,
 	) raw.Status {
 		return raw.PrefetchWait(cache, text, milliseconds(timeout), &cached, nil)
 	})
@@ -144,7 +144,7 @@ func (s Store) CancelPrefetch(salt string, tokens []int32) error {
 // still wait.
 func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
 	err = call("store flush", s.cache, func() raw.Status {
-		return raw.StoreFlush(s.cache.handle, milliseconds(timeout), &queued)
+		return raw.CacheFlushStore(s.cache.handle, milliseconds(timeout), &queued)
 	})
 	return queued, err
 }
@@ -153,7 +153,7 @@ func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
 func (s Store) Stats() (StoreStats, error) {
 	out := sized(&raw.StoreStats{})
 	err := call("store stats", s.cache, func() raw.Status {
-		return raw.StoreGetStats(s.cache.handle, out)
+		return raw.CacheGetStoreStats(s.cache.handle, out)
 	})
 	return reported[StoreStats](out), err
 }

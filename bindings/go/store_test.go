@@ -53,7 +53,7 @@ func TestTextsComeBackFromADirectory(t *testing.T) {
 	prefetch(t, second, append(text, 99))
 
 	refused(t, errorOf(newCache(t, pagedkv.CacheConfig{}).Store().Stats()), pagedkv.ErrUnsupported)
-	config.Groups, config.Storage = plainModel(32), pagedkv.StorageNone // no store
+	config.Groups, config.Storage = plainModel(32), pagedkv.StorageExternal // no store
 	refused(t, errorOf(pagedkv.NewCache(config)), pagedkv.ErrUnsupported)
 	config.Storage = 0
 	config.Store.SecretKey = pagedkv.NewSecret("")

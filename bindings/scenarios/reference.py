@@ -181,7 +181,7 @@ def read(config, text, step):
 def play(scenario):
     """The scenario with its outputs. They depend only on the texts of the sessions."""
     config, texts = scenario["config"], {}
-    keeps_bytes = config.get("storage") != "PKV_STORAGE_NONE"
+    keeps_bytes = config.get("storage") != "PKV_STORAGE_EXTERNAL"
     steps = []
     for step in scenario["steps"]:
         step, session = dict(step), step.get("session")

@@ -19,9 +19,9 @@
  *
  * Until the commit no other session sees the new tokens. pkv_batch_abort removes them again.
  *
- * Threads: one thread at a time may change a batch, or several may call its getters. A call returns
- * PKV_BUSY while another one changes the batch; one that changes it waits for running getters.
- * Batches over different sessions may run at the same time.
+ * Threads: one thread at a time may change a batch (write and attend do), or several may call its
+ * getters. A call returns PKV_BUSY while another one changes the batch; one that changes it waits
+ * for running getters. Batches over different sessions may run at the same time.
  */
 #ifndef PAGEDKV_BATCH_H
 #define PAGEDKV_BATCH_H
@@ -109,8 +109,8 @@ PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t n, const uin
  * @param[in] k      Keys, [rows][kv_heads][key_dim].
  * @param[in] v      Values, [rows][kv_heads][value_dim]. NULL in a latent group.
  *
- * Statuses: OUT_OF_RANGE (layer), OVERFLOW, UNSUPPORTED (storage NONE; a group that is opaque or
- * has states), INVALID_ARGUMENT (also: tokens were accepted already). Since 1.0.
+ * Statuses: OUT_OF_RANGE (layer), OVERFLOW, UNSUPPORTED (storage EXTERNAL; a group that is opaque
+ * or has states), INVALID_ARGUMENT (also: tokens were accepted already). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_tensor* k,
                                    const pkv_tensor* v);
@@ -118,10 +118,9 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
 /**
  * Computes attention of all rows over their sessions, including the new tokens.
  *
- * A NaN or an infinity in q affects only the result of that row and head. This result follows IEEE
- * 754, or is NaN if K is INT8 or INT4. A NaN or an infinity in V affects only the results that see
- * its token. If V is INT4, those results are NaN in the 32 dims that share its scale, or in
- * all dims.
+ * A NaN or an infinity in q affects only the result of that row and head, which is NaN if K is INT8
+ * or INT4. A NaN or an infinity in V affects only the results that see its token. If V is INT4,
+ * those results are NaN in the 32 dims that share its scale, or in all dims.
  *
  * @param      batch    The batch.
  * @param      layer    The layer of the model, already written in this step.
@@ -156,13 +155,14 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
 
 /**
  * Keeps only some of the new tokens of one session: the accepted path of a tree of speculative
- * tokens. Call it at most once per session, after every layer was written. From then on, no layer
- * can be written or attended: only accept tokens of other sessions, commit or abort.
+ * tokens. Call it at most once per session, after every layer was written; a session without a call
+ * keeps all its new tokens. From then on, no layer can be written or attended: only accept tokens
+ * of other sessions, commit or abort.
  *
  * Moves the K and V of these tokens, bit for bit, to where they would be if the step had only these
- * tokens. It cannot move them with storage NONE or in an opaque group, so there kept must be the
- * first new tokens (0, 1, ...) if the group keeps K and V. pkv_batch_commit still takes the ids of
- * all [rows].
+ * tokens. It cannot move them with storage EXTERNAL or in an opaque group, so there kept must be
+ * the first new tokens (0, 1, ...) if the group keeps K and V. pkv_batch_commit still takes the ids
+ * of all [rows].
  *
  * @param     batch  The batch.
  * @param     i      The index of the session in the list of begin.
@@ -204,12 +204,12 @@ PKV_API pkv_status pkv_batch_get_slot_mapping(pkv_batch batch, uint32_t group, s
 /**
  * Returns the copies on write of a step in one group. Where new tokens would go into a block that
  * others share, after a fork or a match that ends inside a block, begin gives the session a new
- * block: copy from[i] to to[i].
+ * block, to[i], for the shared one, from[i]. With storage EXTERNAL and in opaque groups, the engine
+ * must copy from[i] to to[i], for all i, before it writes the first row. Elsewhere begin has copied
+ * them.
  *
  * If all holders of such a block are in this batch and write to it, one of them keeps it, so n
- * holders need n - 1 new blocks. With storage PAGED the copies are already made, except in opaque
- * groups. There, and with storage NONE, the engine must make all of them before it writes the first
- * row.
+ * holders need n - 1 new blocks.
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
@@ -231,7 +231,7 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  *
  * A session has an entry in `after` for its last new token. With checkpoint_tokens, there is also
  * one per checkpoint in the step, and one for the last block that the step fills. If it has at most
- * max_draft_tokens new tokens, it has one for each of them; in a tree, that is the state after the
+ * max_verify_tokens new tokens, it has one for each of them; in a tree, that is the state after the
  * token and its ancestors. pkv_batch_get_state_blocks returns which tokens these are.
  *
  * The engine must write all states of `after` before the commit, which cannot check that; until
@@ -247,7 +247,7 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * @param[out] count     The number of entries of after.
  *
  * Statuses: OUT_OF_RANGE (layer), BUFFER_TOO_SMALL, UNSUPPORTED (the layer keeps K and V; storage
- * NONE; an opaque group). Since 1.0.
+ * EXTERNAL; an opaque group). Since 1.0.
  */
 PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const void** before,
                                         size_t capacity, void** after, size_t* count);
@@ -257,7 +257,7 @@ PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const v
  * 1]), session i keeps the state after its new token tokens[j], in block after[j]. Before the step
  * its state is in block before[i].
  *
- * It is for engines with their own memory (storage NONE), and for kernels that take block ids.
+ * It is for engines with their own memory (storage EXTERNAL), and for kernels that take block ids.
  * pkv_batch_get_states returns addresses instead.
  *
  * @param      batch     The batch.

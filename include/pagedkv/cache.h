@@ -27,24 +27,15 @@ typedef enum pkv_storage PKV_ENUM {
    * The library can still copy the blocks if all groups are opaque (PKV_LAYERS_OPAQUE_KV,
    * PKV_LAYERS_OPAQUE_STATES).
    */
-  PKV_STORAGE_NONE = 1
+  PKV_STORAGE_EXTERNAL = 1
 } pkv_storage;
 
 /** The layout of the bytes of a paged cache. */
 typedef enum pkv_layout PKV_ENUM {
   /**
-   * Block-major, for this library's kernels (default). A tile is 16 tokens of one KV head. A block
-   * holds [layer][tile][kv head][K tile | V tile], or with memory_directory [layer][kv
-   * head][tile][K tile | V tile]. Let p be 2 for BF16, 4 for INT8, 8 for INT4 and 1 for other
-   * types. Element (token t, dim d) of a tile is at
-   *
-   *   K: ((d / p) * 16 + t) * p + d % p
-   *   V: ((t / p) * value_dim + d) * p + (t % p) / 2 + (t % 2) * (p / 2)
-   *      (p = 1: t * value_dim + d)
-   *
-   * counted in elements (INT4: nibble i is in byte i / 2, even i in the lower half). The scales
-   * follow the elements: INT8 [16 tokens], INT4 [ceil(dim / 32)][16 tokens]. A tile is padded to a
-   * multiple of 64 bytes. Later versions may order these bytes differently; those of PLAIN stay.
+   * For this library's kernels (default): tiles of 16 tokens of one KV head. The order of the bytes
+   * is private and may change in any version; only the functions of this library read and write
+   * them.
    */
   PKV_LAYOUT_PACKED = 0,
   /**
@@ -121,7 +112,7 @@ typedef enum pkv_layer_kind PKV_ENUM {
    * Keys and values that only the engine can read and write: they are on a device, say. A block
    * has layer_bytes bytes in each layer, and block_io copies it. Calls that need the numbers
    * (write, attend, read, kv_view) are UNSUPPORTED; the engine copies blocks as
-   * pkv_batch_get_block_copies says. With storage NONE, all groups are opaque, or none.
+   * pkv_batch_get_block_copies says. With storage EXTERNAL, all groups are opaque, or none.
    */
   PKV_LAYERS_OPAQUE_KV = 3,
   /** States that only the engine can read and write, with the rules of OPAQUE_KV. */
@@ -140,7 +131,7 @@ typedef enum pkv_layer_kind PKV_ENUM {
  *   all kinds               layers, layer_indices, blocks
  *   KV, LATENT              heads, dims, dtypes, window, sink_tokens, rotation and
  *                           rotation_matrices
- *   STATES, OPAQUE_STATES   layer_bytes, checkpoint_tokens, max_draft_tokens
+ *   STATES, OPAQUE_STATES   layer_bytes, checkpoint_tokens, max_verify_tokens
  *   OPAQUE_KV               layer_bytes, window, sink_tokens; query_heads and dims, which may be 0,
  *                           only for active_parameters
  */
@@ -166,7 +157,7 @@ typedef struct pkv_layer_group {
    * to its length before the last step. A call that needs blocks takes free ones, then evictable
    * ones (prefix.h), then these of its own sessions, then those that wait to be written to a store,
    * and last pinned ones: so a session never needs more than its window and its new tokens. Blocks
-   * freed early stay free, even if the call returns OUT_OF_BLOCKS or the batch is aborted.
+   * freed early stay free, even if the batch is aborted.
    */
   uint32_t window;
   /** With a window: this many tokens at the start stay visible and in memory (StreamingLLM). */
@@ -185,11 +176,11 @@ typedef struct pkv_layer_group {
    */
   uint32_t checkpoint_tokens;
   /**
-   * With states: in a step with at most this many new tokens of a session, the state after each of
-   * them is kept until the commit, so that pkv_batch_accept can end at any of them; up to 256.
-   * Default 0.
+   * With states: in a step with at most this many new tokens of a session, usually its last token
+   * and a draft, the state after each of them is kept until the commit, so that pkv_batch_accept
+   * can end at any of them; up to 256. Default 0.
    */
-  uint32_t max_draft_tokens;
+  uint32_t max_verify_tokens;
   /** Blocks of this group. Set them in all groups, or memory_bytes of the config instead. */
   uint64_t blocks;
 } pkv_layer_group;
@@ -242,8 +233,8 @@ typedef struct pkv_prefix_config {
 } pkv_prefix_config;
 
 /**
- * Options for pkv_cache_create: the model, its memory, its threads, what is kept of ended sessions,
- * and the caller's hooks.
+ * Options for pkv_cache_create: the model, its memory, its threads, what sessions share, and the
+ * caller's hooks.
  *
  * The library copies all that the config points to, except that the functions of hooks, and what
  * their `user` points to, must outlive the cache. A plain model is one group:
@@ -277,12 +268,11 @@ typedef struct pkv_cache_config {
    */
   uint64_t memory_bytes;
   /**
-   * Blocks of each group that only running sessions may use, so that these can finish. A session
-   * runs from the commit of its first step on, or from a resume, until it is trimmed to 0; what it
-   * got from a match, a fork, a snapshot or a file does not count. Until then its steps and its
-   * reserve return OUT_OF_BLOCKS rather than take these blocks, and so does a resume. A session
-   * that needs more than the other blocks can never start (TOO_LARGE). Best effort if several
-   * threads start sessions at once. Default 0.
+   * Blocks kept free in each group for running sessions, so that these can finish. A session is
+   * running from its first commit or resume on, until it is trimmed to 0. Steps and reserve of one
+   * that is not running, and a resume, return OUT_OF_BLOCKS rather than take these blocks, or
+   * TOO_LARGE if they need more than all others. Best effort if several threads start sessions at
+   * once. Default 0.
    */
   uint32_t watermark_blocks;
   pkv_huge_pages huge_pages; /**< Default ADVISE. */
@@ -311,7 +301,7 @@ typedef struct pkv_cache_config {
   /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
   pkv_isa isa;
 
-  /* What is kept of ended sessions. */
+  /* What sessions share. */
   /**
    * The prefix index, for new sessions that begin like earlier ones; NULL (default): none.
    */
@@ -325,7 +315,8 @@ typedef struct pkv_cache_config {
   /* Hooks. */
   /** For K and V, pools, token ids and block tables; NULL (default): the system's allocator. */
   const pkv_allocator* allocator;
-  const pkv_runner* runner; /**< The caller's threads; then threads must be 0. NULL: oneTBB's. */
+  /** The caller's threads; then threads must be 0. NULL (default): the library's. */
+  const pkv_runner* runner;
   /** Receives log messages (guide/diagnose.md). NULL (default): no log. */
   const pkv_logger* logger;
   /** Copies blocks of opaque groups, which need it. NULL (default): no group is opaque. */
@@ -335,8 +326,8 @@ typedef struct pkv_cache_config {
 } pkv_cache_config;
 
 /** Sizes of K and V, for one layer group or all of them. */
-typedef struct pkv_cache_plan {
-  uint32_t struct_size; /**< Must be sizeof(pkv_cache_plan). */
+typedef struct pkv_cache_sizes {
+  uint32_t struct_size; /**< Must be sizeof(pkv_cache_sizes). */
   uint32_t group_count; /**< The number of groups that these sizes cover. */
   /**
    * K and V of one token in all layers; states have none. With OPAQUE_KV: its part of a block,
@@ -356,9 +347,9 @@ typedef struct pkv_cache_plan {
   /** Bytes of all blocks: K, V and states, of opaque groups those of the engine. */
   uint64_t memory_bytes;
   uint64_t bookkeeping_bytes; /**< Bytes of the pools' own tables. */
-} pkv_cache_plan;
+} pkv_cache_sizes;
 
-/** A `group` parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups. */
+/** A `group` parameter of pkv_cache_compute_sizes and pkv_cache_get_pool_stats: all groups. */
 #define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
 
 /**
@@ -371,8 +362,8 @@ typedef struct pkv_cache_plan {
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an option that
  * does not work with this storage or layout). Since 1.0.
  */
-PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
-                                          pkv_cache_plan* out);
+PKV_API pkv_status pkv_cache_compute_sizes(const pkv_cache_config* config, uint32_t group,
+                                           pkv_cache_sizes* out);
 
 /**
  * Creates a cache. Reserves its memory, but touches it only when blocks are first used, unless
@@ -382,7 +373,7 @@ PKV_API pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32
  * @param[out] out     The cache, to be destroyed by pkv_cache_destroy.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, OUT_OF_MEMORY,
- * UNSUPPORTED (as pkv_cache_compute_plan), IO (memory_directory). Since 1.0.
+ * UNSUPPORTED (as pkv_cache_compute_sizes), IO (memory_directory). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 

@@ -11,7 +11,7 @@
 #define PKV_API
 #endif
 
-/* In C++ enums are ints, so that an enumerator of a newer library is a value that they may have. */
+/* In C++ enums are ints, so that they may hold enumerators of a newer library. */
 #if defined(__cplusplus)
 #define PKV_ENUM : int
 #else
@@ -60,7 +60,7 @@ typedef enum pkv_status PKV_ENUM {
   PKV_FORKED = 108,           /**< A handle inherited by fork(): the child may only close it. */
   PKV_UNSUPPORTED = 109,      /**< Not available in this build, on this CPU or with this config. */
   PKV_INCOMPLETE = 110,       /**< A layer was not yet written in this step. */
-  /** It can never succeed with this cache, which is too small for it: refuse the request. */
+  /** It needs more than the cache or pool has, or than a limit allows: refuse the request. */
   PKV_TOO_LARGE = 111,
   /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
   PKV_BATCH_TOO_LARGE = 112,
@@ -99,7 +99,7 @@ PKV_API const char* pkv_status_name(pkv_status status);
 
 /**
  * Returns the error message of the last failed call on this thread: one sentence, with the numbers,
- * such as "begin needs 12 blocks in group 0, 3 of 8 are free (9 short over all groups)".
+ * such as "begin needs 5 blocks in group 0, 3 of 8 are free (2 short over all groups); ...".
  *
  * Never NULL; "" if no call failed yet. Calls that succeed do not change it. The text belongs to
  * the library and stays valid until the next failing call on the same thread. Since 1.0.
@@ -114,8 +114,8 @@ typedef struct pkv_error_details {
   /** The entry of a list that the call refused: a session, block or item. UINT64_MAX: none. */
   uint64_t index;
   /**
-   * OUT_OF_BLOCKS: how many blocks are missing, summed over groups; each group lacks its own
-   * (pkv_cache_get_pool_stats has its free blocks). 0: none, or not known.
+   * OUT_OF_BLOCKS: how many blocks are missing, summed over groups. Free blocks of one group do not
+   * help another. 0: none, or not known.
    */
   uint64_t blocks_short;
   int32_t system_error; /**< IO: the errno, if there is one. Otherwise 0. */
@@ -179,6 +179,7 @@ typedef enum pkv_dtype PKV_ENUM {
 typedef struct pkv_tensor {
   void* data;           /**< The caller's memory; only read if the parameter is [in]. */
   pkv_dtype dtype;      /**< F32, F16 or BF16. */
+  uint32_t reserved;    /**< Must be 0. */
   int64_t row_stride;   /**< Elements from row to row; 0: heads * dim. */
   int64_t head_stride;  /**< Elements from head to head; 0: dim. */
   int64_t batch_stride; /**< Elements from sequence to sequence; 0: each follows the previous. */
@@ -244,8 +245,8 @@ typedef struct pkv_logger {
  */
 typedef struct pkv_clock {
   /**
-   * Returns the milliseconds since some moment. It may stand still. If it goes back, the latest
-   * time that it returned counts. At UINT64_MAX all pins end, even those without a duration.
+   * Returns the milliseconds since some moment. If it goes back, the latest time that it returned
+   * counts. UINT64_MAX ends all pins, even those without a duration.
    */
   uint64_t (*now_ms)(void* user);
   void* user; /**< Passed to now_ms. */
@@ -257,8 +258,7 @@ typedef struct pkv_clock {
  *
  * If run skips a task, calls one twice (the second call does nothing), or passes an i or a worker
  * that is too large, the library call that used it returns PKV_INVALID_ARGUMENT. Its outputs are
- * then undefined; a step in progress is as it was before the call, but a layer whose write failed
- * must be written again.
+ * then undefined. A batch stays open, but the layer of a failed write must be written again.
  */
 typedef struct pkv_runner {
   /**
@@ -288,10 +288,10 @@ typedef struct pkv_block_io {
   uint32_t reserved;    /**< Must be 0. */
   void* user;           /**< Passed to both functions. */
   /**
-   * Copies blocks to memory. Returns 0 or a negative errno. `to` is n blocks of layers *
-   * layer_bytes bytes, all 0, at a multiple of 64 bytes, from the allocator of the cache. Block i
-   * holds tokens[i] tokens (a block of states: its state). Bytes of other slots may be those of
-   * other sequences; leave them 0, or they get into files.
+   * Copies blocks to memory. Returns 0 or a negative errno. `to` is [n][layers][layer_bytes] bytes
+   * of the cache's allocator, all 0; only its start is aligned (64 bytes). Copy only what the first
+   * tokens[i] tokens of block i wrote, or its state: the rest may belong to other sequences, and
+   * what is copied gets into files.
    */
   int32_t (*read)(void* user, uint32_t group, size_t n, const uint32_t* blocks,
                   const uint32_t* tokens, void* to);
@@ -314,16 +314,17 @@ typedef enum pkv_durability PKV_ENUM {
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
- * Structs of the caller that may grow begin with struct_size. The caller sets it to the sizeof of
- * the struct, also when the library fills the struct. A field with a default may be 0, which means
- * the default; the other fields must be set. A field that says yes or no is a uint32_t, 1 or 0.
+ * Structs of the caller that may grow begin with struct_size; all others never grow. The caller
+ * sets it to the sizeof of the struct, also when the library fills the struct. A field with a
+ * default may be 0, which means the default; the other fields must be set. A field that says yes or
+ * no is a uint32_t, 1 or 0.
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *
  * With any other size a function returns PKV_INVALID_ARGUMENT, and reads and writes nothing. Since
  * version 1.0, fields are only added at the end, and a library accepts the struct sizes of all
- * headers from 1.0 to its own; fields that older headers lack have their defaults. A library
- * refuses the larger structs of newer headers, since it would ignore their last fields. So run a
+ * headers from 1.0 to its own; fields that older headers lack have their defaults. It refuses the
+ * larger structs of newer headers: it must not read past a struct whose size is wrong. So run a
  * program with the library of its headers, or with a newer one.
  */
 

@@ -30,7 +30,7 @@ typedef struct pkv_compute_config {
   pkv_isa isa;
   uint32_t reserved;              /**< Must be 0. */
   const pkv_allocator* allocator; /**< For working memory. NULL (default): the system's. */
-  /** The caller's threads; then threads must be 0. NULL (default): oneTBB's. */
+  /** The caller's threads; then threads must be 0. NULL (default): the library's. */
   const pkv_runner* runner;
 } pkv_compute_config;
 

@@ -101,14 +101,14 @@ typedef struct pkv_file_config {
   /**
    * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
    * settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of the
-   * engine's bytes; for example a hash of these. A load
-   * refuses a file with a different one (MISMATCH); NULL is none, and loads only files without one.
+   * engine's bytes; for example a hash of these. A load refuses a file with a different one
+   * (MISMATCH); NULL is none, and loads only files without one.
    */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
   /**
-   * Secret bytes that encrypt and authenticate the file. NULL: only checksums, which detect
-   * accidental changes.
+   * Secret bytes that encrypt and authenticate the file: random ones, not a password. NULL: only
+   * checksums, which detect accidental changes.
    */
   const void* secret_key;
   uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
@@ -134,7 +134,7 @@ typedef struct pkv_file_item {
  *
  * - token ids, including those that suspended sessions remember,
  * - K and V as stored: what is left of a window, what block_io reads of opaque groups,
- *   and otherwise nothing with storage NONE,
+ *   and otherwise nothing with storage EXTERNAL,
  * - priorities, uses of the prefix index, retentions and salts.
  *
  * It does not contain reserved blocks or RETURN hints. The blocks of the items are held until the
@@ -182,7 +182,7 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
  * @param[out] count     The number of items in the file.
  *
  * Statuses: BUFFER_TOO_SMALL, CORRUPT, WRONG_VERSION, WRONG_KEY, MISMATCH (a different model,
- * fingerprint or dtype; storage NONE and another; salts without a key, see trust_salts), IO,
+ * fingerprint or dtype; storage EXTERNAL and another; salts without a key, see trust_salts), IO,
  * OUT_OF_BLOCKS, TOO_LARGE (more blocks than the cache has, or more than max_tokens), UNSUPPORTED
  * (as pkv_file_save), LIMIT_REACHED. Since 1.0.
  */
@@ -203,7 +203,7 @@ typedef struct pkv_file_info {
   uint32_t block_size;     /**< Tokens per block of the cache that was saved. */
   uint32_t group_count;    /**< Layer groups. */
   uint32_t layers;         /**< Layers over all groups. */
-  uint32_t has_kv;         /**< 0: saved with storage NONE, without opaque groups. */
+  uint32_t has_kv;         /**< 0: saved with storage EXTERNAL, without opaque groups. */
   uint32_t authenticated;  /**< 1: saved with a key, so encrypted and authenticated. */
   uint32_t fingerprint_size;     /**< Bytes of the fingerprint; 0: the file has none. */
   unsigned char fingerprint[64]; /**< The fingerprint. */

@@ -3,15 +3,15 @@
  * longer needed. guide/hints.md has examples, and the names that vLLM, TensorRT-LLM and SGLang use.
  *
  * A hint has a target, an action and bounds; its result says what was done. The target is a session
- * or a text (tokens with a salt), and a range [first, end) of it. A hint acts on whole blocks:
+ * or a prompt (tokens with a salt), and a range [first, end) of it. A hint acts on whole blocks:
  * those that lie fully inside the range. A block is reachable only through the blocks before it, so
  * PIN, PREFETCH and STORE start at token 0 and ignore `first`.
  *
- * A hint never makes a step fail. If begin, reserve or resume lack blocks because of pins, they end
- * pins, those that would end soonest first (yielded_pins in pkv_prefix_stats), but none if the call
- * would fail anyway. For a request that can wait, pkv_session_admit ends none. A hint does not
- * touch what other salts have cached; a quota (pkv_prefix_set_quota) limits what a salt can keep by
- * hints.
+ * A hint never makes a step fail, except for a moment while block_io copies blocks to or from a
+ * store (store.h). If begin, reserve or resume lack blocks because of pins, they end pins, those
+ * that would end soonest first (yielded_pins in pkv_prefix_stats), but none if the call would fail
+ * anyway. For a request that can wait, pkv_session_admit ends none. A hint does not touch what
+ * other salts have cached; a quota (pkv_prefix_set_quota) limits what a salt can keep by hints.
  *
  * Durations are in milliseconds, by the `clock` of the cache's config. What RETAIN and PIN ask for
  * ends by itself after its duration.
@@ -32,19 +32,21 @@ extern "C" {
 /** What to do with the blocks of a range. */
 typedef enum pkv_hint_action PKV_ENUM {
   /**
-   * Evicts blocks later or earlier than others, as `retention` says. With a duration, the blocks
-   * have at least this retention until it has passed. If such hints overlap, the highest retention
-   * lasts until the last of them ends.
+   * Evicts blocks later or earlier than others, as `retention` says.
    *
-   * For a text, it applies to the blocks cached now. For a session, it applies to the blocks that
-   * the session leaves behind; the duration starts when the session ends. Where ranges of a session
-   * overlap, the latest hint wins; one for all tokens without a duration replaces all earlier ones.
-   * A shared block has the highest retention of all its sessions.
+   * For a prompt, it applies to the blocks cached now. With a duration, they have at least this
+   * retention until it has passed; of such hints for one block, the highest retention lasts until
+   * the last of them ends.
+   *
+   * For a session, it applies to the blocks that the session leaves behind, and the duration starts
+   * when the session ends. Where ranges overlap, the latest hint wins; one for all tokens without a
+   * duration replaces all earlier ones. A shared block has the highest retention of all its
+   * sessions.
    */
   PKV_HINT_RETAIN = 1,
   /**
    * Says that a later session will probably begin with the tokens of this one in about duration_ms,
-   * for example when a tool returns. PKV_HINT_NEVER: none will; 0: unknown. Only for sessions. The
+   * for example when a tool returns. PKV_NEVER: none will; 0: unknown. Only for sessions. The
    * policy LEARNED measures when sequences with similar hints (equal when rounded down to a power
    * of two) really return, so a wrong hint costs little. Other policies ignore it. Forks and
    * snapshots inherit it.
@@ -53,7 +55,7 @@ typedef enum pkv_hint_action PKV_ENUM {
   /**
    * Keeps what is in memory before `end`, in use or not, until the duration has passed, UNPIN ends
    * it, or a call needs the blocks. What is cached later is not pinned: pin again after the prefill
-   * or PREFETCH. There is one pin for each text and `end`: pinning again can make it last longer,
+   * or PREFETCH. There is one pin for each prompt and `end`: pinning again can make it last longer,
    * never shorter, and one UNPIN ends it.
    */
   PKV_HINT_PIN = 3,
@@ -88,9 +90,10 @@ typedef enum pkv_hint_action PKV_ENUM {
 
 /** Whether a hint was done. */
 typedef enum pkv_hint_outcome PKV_ENUM {
-  PKV_HINT_OUTCOME_ACCEPTED = 1, /**< Done. */
-  PKV_HINT_OUTCOME_CLIPPED = 2,  /**< Done for fewer tokens than asked; the reason says why. */
-  PKV_HINT_OUTCOME_DEFERRED = 3, /**< It is queued, or waits for the end of the session. */
+  PKV_HINT_OUTCOME_DONE = 1,    /**< Done; RETAIN and RETURN of a session: kept until it ends. */
+  PKV_HINT_OUTCOME_CLIPPED = 2, /**< Done for fewer tokens than asked; the reason says why. */
+  /** STORE, DEMOTE and PREFETCH: queued. DROP of an open session: happens when it is closed. */
+  PKV_HINT_OUTCOME_DEFERRED = 3,
   PKV_HINT_OUTCOME_REJECTED = 4, /**< Not done; the reason says why. */
   /** Nothing of the range is cached, no full block lies in it, or there is no such pin. */
   PKV_HINT_OUTCOME_MISSING = 5
@@ -98,7 +101,7 @@ typedef enum pkv_hint_outcome PKV_ENUM {
 
 /** Why a hint was not done, or not for all tokens. */
 typedef enum pkv_hint_reason PKV_ENUM {
-  PKV_HINT_REASON_NONE = 0,       /**< It was done for all tokens. */
+  PKV_HINT_REASON_NONE = 0,       /**< Nothing limits it. */
   PKV_HINT_REASON_NOT_CACHED = 1, /**< The rest is not cached. */
   /**
    * PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
@@ -114,7 +117,7 @@ typedef enum pkv_hint_reason PKV_ENUM {
 } pkv_hint_reason;
 
 /** Pass it as duration_ms of RETURN to mean that the text will not continue. */
-#define PKV_HINT_NEVER UINT64_MAX
+#define PKV_NEVER UINT64_MAX
 
 /** A hint. */
 typedef struct pkv_hint {
@@ -149,18 +152,18 @@ typedef struct pkv_hint_result {
 } pkv_hint_result;
 
 /**
- * Gives a hint about a text.
+ * Gives a hint about a prompt, or any text.
  *
  * @param      cache   The cache.
- * @param[in]  text    The text.
+ * @param[in]  prompt  The prompt.
  * @param[in]  hint    The hint.
  * @param[out] result  What was done. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
- * after end; RETURN), OUT_OF_RANGE (first or end is after the text), LIMIT_REACHED. Since 1.0.
+ * after end; RETURN), OUT_OF_RANGE (first or end is after the prompt), LIMIT_REACHED. Since 1.0.
  */
-PKV_API pkv_status pkv_hint_text(pkv_cache cache, const pkv_text* text, const pkv_hint* hint,
-                                 pkv_hint_result* result);
+PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, const pkv_hint* hint,
+                                   pkv_hint_result* result);
 
 /**
  * Gives a hint about a session. RETAIN, RETURN and DROP are kept until it is closed, and inherited

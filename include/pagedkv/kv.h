@@ -4,9 +4,9 @@
  * An engine with its own blocks and scheduler describes its memory with a pkv_kv_view, writes the
  * rows of a step to their slots, and calls pkv_kv_attend (attention.h):
  *
- *   pkv_kv_view_plan(&kv, &bytes);   computes the size
+ *   pkv_kv_view_init(&kv, &bytes);   computes the size
  *   kv.k = aligned_alloc(64, bytes);
- *   pkv_kv_view_plan(&kv, &bytes);   sets the addresses
+ *   pkv_kv_view_init(&kv, &bytes);   sets the addresses
  *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
  *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out, NULL);
  *
@@ -30,8 +30,7 @@ extern "C" {
  *
  *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d, or + d / 2
  *           for INT4, whose even d are lower halves; the scales follow the elements of a row;
- *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride; inside, see
- *           PKV_LAYOUT_PACKED.
+ *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride.
  *
  * With PLAIN and block_stride == block_size * row_stride, slot s begins at s * row_stride.
  */
@@ -70,16 +69,16 @@ typedef struct pkv_kv_view {
 } pkv_kv_view;
 
 /**
- * Returns where one layer of a paged cache is in memory, for engines with their own kernels. Do not
- * write to it, not even with pkv_kv_write. The addresses stay valid as long as the cache.
- * pkv_session_get_block_table returns the blocks of each session.
+ * Returns where one layer of a paged cache is in memory: for pkv_kv_attend, and with layout PLAIN
+ * for kernels of your own. Do not write to it, not even with pkv_kv_write. The addresses stay valid
+ * as long as the cache. pkv_session_get_block_table returns the blocks of each session.
  *
  * @param      cache  The cache.
  * @param      layer  The layer of the model.
  * @param[out] out    The view.
  *
- * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (storage NONE; a group that is opaque or has states).
- * Since 1.0.
+ * Statuses: OUT_OF_RANGE (layer), UNSUPPORTED (storage EXTERNAL; a group that is opaque or has
+ * states). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv_view* out);
 
@@ -96,7 +95,7 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  *
  * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 1.0.
  */
-PKV_API pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint64_t* bytes);
+PKV_API pkv_status pkv_kv_view_init(pkv_kv_view* kv, uint64_t* bytes);
 
 /** The slot of a padding row: nothing is written or read for it. */
 #define PKV_NO_SLOT (-1)
@@ -162,10 +161,10 @@ typedef struct pkv_kv_sequences {
   const uint32_t* block_tables;
   uint64_t block_table_stride; /**< Entries from one sequence's table to the next. */
   /**
-   * [count]: the first row of each sequence. In a padded batch it is an offset in the sequence's
-   * own rows, and the rows before it are padding. Otherwise it is an offset from the start of the
-   * tensor, as in cu_seqlens. All tensors of one call must have the same form. NULL (default): 0 in
-   * a padded batch; otherwise each sequence follows the one before it.
+   * [count]: where the rows of each sequence begin. In tensors with a batch_stride: after how many
+   * rows of padding, NULL (default): 0. In tensors without one: at which row of the tensor, as in
+   * cu_seqlens; NULL (default): each sequence follows the one before it. Either all tensors of a
+   * call have a batch_stride, or none has.
    */
   const uint32_t* first_rows;
   /**

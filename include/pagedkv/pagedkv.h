@@ -5,12 +5,12 @@
  *
  * 1. FIRST STEP
  *
- * A cache holds the keys (K) and values (V) of a model, whose layers of the same shape form a layer
+ * A cache holds the keys (K) and values (V) of a model. Layers of the same shape form a layer
  * group; a plain model has one group. A session is one sequence of tokens. A batch is one step, the
  * forward pass of the model over sessions: begin it; in each layer, write K and V of the new tokens
- * and attend with their queries; then commit it, or abort it to undo it. Each new token is one row
- * of these tensors. These functions are enough for an engine (version.h, common.h, cache.h,
- * session.h, batch.h):
+ * and attend with their queries; then commit it, or abort it to undo it. K, V and queries are
+ * tensors with one row for each new token. These functions are enough for an engine (version.h,
+ * common.h, cache.h, session.h, batch.h):
  *
  *   pkv_cache_create, pkv_cache_destroy, pkv_session_open, pkv_session_close,
  *   pkv_batch_begin, pkv_batch_write, pkv_batch_attend, pkv_batch_commit, pkv_batch_abort,
@@ -57,11 +57,12 @@
  *
  * 2. SHARING AND PREFIXES
  *
- * A session keeps its tokens in blocks of 16, and shares them until somebody writes to them:
- * pkv_session_fork continues a sequence twice, pkv_snapshot_take freezes it for later forks.
- * pkv_session_trim and pkv_batch_accept remove tokens that were not accepted. With a
- * pkv_prefix_config, pkv_session_admit gives a session the blocks of ended ones that began with the
- * same tokens, and hints say which to keep. When blocks run out, pkv_batch_choose_victims says
+ * A session keeps its tokens in blocks of block_size tokens (16 unless you set it). Sessions can
+ * share blocks; the first to write to a shared block gets a copy. pkv_session_fork continues a
+ * sequence twice, pkv_snapshot_take freezes it for later forks. pkv_session_trim and
+ * pkv_batch_accept remove tokens that were not accepted. With a pkv_prefix_config,
+ * pkv_session_admit gives a session the blocks that others, running or ended, computed for the same
+ * first tokens, and hints say which to keep. When blocks run out, pkv_batch_choose_victims says
  * which sessions to suspend and resume later. (session.h, snapshot.h, batch.h, prefix.h, hint.h)
  *
  * 3. FILES AND STORES
@@ -73,7 +74,7 @@
  *
  * 4. OWN MEMORY AND KERNELS
  *
- * pkv_cache_compute_plan says how much memory a config takes. With storage NONE, or just a
+ * pkv_cache_compute_sizes says how much memory a config takes. With storage EXTERNAL, or just a
  * pkv_pool, the library has only block ids, and your kernels ask where tokens are:
  * pkv_batch_get_slot_mapping, pkv_batch_get_kv_indices, pkv_session_get_block_table. With storage
  * PAGED, pkv_cache_get_kv_view gives them addresses. Without a cache, pkv_kv_write and
@@ -83,8 +84,8 @@
  * 5. EXPERIMENTAL
  *
  * Attention over chosen blocks, the attention mass of blocks, dropped blocks, rotations by your
- * matrices. A minor version may change these, but nothing else in the interface. Their header is
- * not included here. (experimental.h)
+ * matrices. A minor version may change or remove these; to the rest of the interface it only adds.
+ * Their header is not included here. (experimental.h)
  *
  * guide/glossary.md has more words, and what vLLM, SGLang and llama.cpp call them. The guide is
  * installed in share/doc/pagedkv.
@@ -93,44 +94,46 @@
  *
  * Any function may be called from any thread. This is what may run at the same time on one object:
  *
- *   pkv_pool      everything except destroy; alloc, retain and release are lock-free
+ *   pkv_pool      everything except destroy and validate; alloc, retain and release are lock-free
  *   pkv_cache     everything except destroy and validate
  *   pkv_session   one writer or several readers
- *   pkv_batch     one writer or several getters
+ *   pkv_batch     one writer or several getters; write and attend are writers
  *   pkv_snapshot  everything except close
  *   pkv_compute   everything except destroy
  *
- * A call that conflicts with a running one returns PKV_BUSY and changes nothing; so does closing an
- * object while another thread is inside a call on it. But a call that changes or closes a session
- * or batch waits for a getter that is running on it: a function with "get" in its name,
- * pkv_hint_session or pkv_session_read_state. Steps of different sessions share no lock, except
- * that of a prefix index (prefix.h).
+ * Getters are the functions with "get" in their names, pkv_hint_session and pkv_session_read_state.
+ * A call that changes or closes a session or batch waits for its getters. Any other call that
+ * conflicts with a running one returns PKV_BUSY and changes nothing. Steps of different sessions
+ * share only short locks: those of a prefix index (prefix.h), of memory that groups share, of a
+ * store and of the library's threads. While pkv_batch_choose_victims looks at sessions, calls that
+ * change them wait.
  *
- * After fork() the child may close inherited handles; any other use of them returns PKV_FORKED. The
- * child may create new objects and call functions that take no handle, even if other threads of the
- * parent were inside calls at the fork. pthread_cancel() of a thread inside a call takes effect
- * after the call.
+ * After fork() the child may close inherited handles (and abort batches); any other use of them
+ * returns PKV_FORKED. It may create new objects, and call functions without a handle, even if other
+ * threads of the parent were inside calls at the fork. pthread_cancel() of a thread inside a call
+ * takes effect after the call.
  *
  * HANDLES are an index and a generation, never an address: using a stale, forged or foreign handle
  * is an error (PKV_STALE_HANDLE, PKV_WRONG_CACHE), not a crash. Closing NULL is always OK.
  *
  * OWNERSHIP. The caller owns what parameters point to, and the library does not keep those pointers
  * after the call. It copies what a config points to, except where the config says "must outlive".
- * The caller closes the handles it gets; pkv_cache_destroy closes all handles that its cache
- * returned.
+ * (A cache takes the pkv_store of its config over.) The caller closes each handle that it gets, or
+ * destroys the cache, which closes all that belong to it.
  *
  * PARAMETERS. [in] is read, [out] is written and [in,out] is both. A pointer may be NULL only where
  * its text says so. Outputs are written only if the function returns PKV_OK, unless their text says
  * otherwise. If an array has a `capacity` and that is too low, the call returns
  * PKV_BUFFER_TOO_SMALL and sets the count to the number that is needed; with capacity 0 the array
- * may be NULL. An input array of n entries may be NULL if n is 0, which is allowed unless the text
- * says otherwise. Shapes such as [rows][heads][dim] are row-major (the last index runs fastest),
- * unless strides of a pkv_tensor say otherwise.
+ * may be NULL. For an input array of n entries, n may be 0 unless the text says otherwise; the
+ * array may then be NULL. Shapes such as [rows][heads][dim] are row-major (the last index runs
+ * fastest), unless strides of a pkv_tensor say otherwise. Paths are UTF-8 on Windows; elsewhere
+ * their bytes go to the system as they are.
  *
- * STATUSES. Besides the statuses in its documentation, any function that takes a handle may return
- * STALE_HANDLE, BUSY, REENTRANT and FORKED. Any function may return INVALID_ARGUMENT (NULL where it
- * is not allowed, a wrong struct_size), OVERFLOW (a count whose elements no memory can hold),
- * INTERNAL and OUT_OF_MEMORY. Any function that creates an object may return LIMIT_REACHED
+ * STATUSES. Besides the statuses in its documentation, any function may return INVALID_ARGUMENT
+ * (NULL where it is not allowed, a wrong struct_size), OVERFLOW (a count whose elements no memory
+ * can hold), REENTRANT, INTERNAL and OUT_OF_MEMORY, and any function that takes a handle
+ * STALE_HANDLE, BUSY and FORKED. Any function that creates an object may return LIMIT_REACHED
  * (4,194,304 objects are open in the process). But functions that close an object,
  * pkv_batch_commit, pkv_batch_abort and pkv_session_suspend never run out of memory.
  */

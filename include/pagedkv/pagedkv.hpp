@@ -179,7 +179,7 @@ using ElementOf = std::remove_pointer_t<decltype(std::declval<List&>().data())>;
 template <class List, class T = ElementOf<const List>>
 pkv_tensor tensor_of(const List& list) {
   const void* const data = list.size() == 0 ? nullptr : list.data();
-  return {const_cast<void*>(data), dtype_of<Element<T>>, 0, 0, 0, list.size() * sizeof(T)};
+  return {const_cast<void*>(data), dtype_of<Element<T>>, 0, 0, 0, 0, list.size() * sizeof(T)};
 }
 
 }  // namespace detail
@@ -199,7 +199,7 @@ class ConstTensor {
   /** Rows of any pkv_dtype; strides count elements. */
   ConstTensor(const void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
               int64_t batch_stride = 0)
-      : tensor_{const_cast<void*>(data), dtype, row_stride, head_stride, batch_stride, 0} {}
+      : tensor_{const_cast<void*>(data), dtype, 0, row_stride, head_stride, batch_stride, 0} {}
 
   /** Rows described by a pkv_tensor. */
   explicit ConstTensor(const pkv_tensor& tensor) : tensor_(tensor) {}
@@ -225,7 +225,7 @@ class Tensor {
   /** Rows of any pkv_dtype; strides count elements. */
   Tensor(void* data, pkv_dtype dtype, int64_t row_stride = 0, int64_t head_stride = 0,
          int64_t batch_stride = 0)
-      : tensor_{data, dtype, row_stride, head_stride, batch_stride, 0} {}
+      : tensor_{data, dtype, 0, row_stride, head_stride, batch_stride, 0} {}
 
   /** Rows described by a pkv_tensor. */
   explicit Tensor(const pkv_tensor& tensor) : tensor_(tensor) {}
@@ -389,9 +389,9 @@ class Owner {
 };
 
 /** Returns a text for the C interface, which points to the ids and the salt. */
-inline pkv_text text_of(Span<const int32_t> ids, std::string_view salt) {
-  return {sizeof(pkv_text), 0,          salt.empty() ? nullptr : salt.data(),
-          salt.size(),      ids.data(), ids.size()};
+inline pkv_prompt text_of(Span<const int32_t> ids, std::string_view salt) {
+  return {sizeof(pkv_prompt), 0,          salt.empty() ? nullptr : salt.data(),
+          salt.size(),        ids.data(), ids.size()};
 }
 
 }  // namespace detail
@@ -769,9 +769,9 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   }
 
   /** Returns the sizes of a cache with this config. */
-  static pkv_cache_plan plan(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
-    return detail::filled<pkv_cache_plan>(
-        [&](auto* out) { return pkv_cache_compute_plan(&config, group, out); });
+  static pkv_cache_sizes sizes(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
+    return detail::filled<pkv_cache_sizes>(
+        [&](auto* out) { return pkv_cache_compute_sizes(&config, group, out); });
   }
 
   pkv_cache_info info() const {
@@ -841,14 +841,14 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
 
   /** The prefix index: see prefix.h. */
   uint64_t probe_prefix(Span<const int32_t> ids, std::string_view salt = {}) const {
-    const pkv_text text = detail::text_of(ids, salt);
+    const pkv_prompt text = detail::text_of(ids, salt);
     return detail::told<uint64_t>([&](auto* out) { return pkv_prefix_probe(handle_, &text, out); });
   }
   /** Gives a hint about a text: see hint.h. */
   pkv_hint_result hint(const Hint& hint, Span<const int32_t> ids, std::string_view salt = {}) {
-    const pkv_text text = detail::text_of(ids, salt);
+    const pkv_prompt text = detail::text_of(ids, salt);
     return detail::filled<pkv_hint_result>(
-        [&](auto* out) { return pkv_hint_text(handle_, &text, &hint, out); });
+        [&](auto* out) { return pkv_hint_prompt(handle_, &text, &hint, out); });
   }
   /** For all salts. */
   pkv_prefix_stats prefix_stats() const {
@@ -879,23 +879,23 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   /** The store of the cache: see store.h. */
   pkv_store_stats store_stats() const {
     return detail::filled<pkv_store_stats>(
-        [&](auto* out) { return pkv_store_get_stats(handle_, out); });
+        [&](auto* out) { return pkv_cache_get_store_stats(handle_, out); });
   }
   /** Waits for prefetches of a prompt, and returns how many of its tokens are in memory. */
   uint64_t wait_for_prefetch(Span<const int32_t> ids, uint32_t timeout_ms,
                              std::string_view salt = {}) {
-    const pkv_text text = detail::text_of(ids, salt);
+    const pkv_prompt text = detail::text_of(ids, salt);
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_prefetch_wait(handle_, &text, timeout_ms, out, nullptr); });
   }
   void cancel_prefetch(Span<const int32_t> ids, std::string_view salt = {}) {
-    const pkv_text text = detail::text_of(ids, salt);
+    const pkv_prompt text = detail::text_of(ids, salt);
     check(pkv_prefetch_cancel(handle_, &text));
   }
   /** Waits for blocks to be written, and returns how many block positions still are not. */
   uint64_t flush(uint32_t timeout_ms) {
     return detail::told<uint64_t>(
-        [&](auto* out) { return pkv_store_flush(handle_, timeout_ms, out); });
+        [&](auto* out) { return pkv_cache_flush_store(handle_, timeout_ms, out); });
   }
 
   /** Saves items and, if the config says so, the prefix index. Returns the file's size. */
@@ -1007,9 +1007,9 @@ inline pkv_runner openmp_runner() {
 /** K and V of one layer in the caller's memory: see kv.h. */
 struct KvView : detail::Config<pkv_kv_view> {
   /** Lays out the view in this memory (NULL: only computes), and returns its size in bytes. */
-  uint64_t plan(void* memory = nullptr) {
+  uint64_t init(void* memory = nullptr) {
     k = memory;
-    return detail::told<uint64_t>([&](auto* out) { return pkv_kv_view_plan(this, out); });
+    return detail::told<uint64_t>([&](auto* out) { return pkv_kv_view_init(this, out); });
   }
 };
 
@@ -1063,7 +1063,7 @@ inline std::vector<uint64_t> hash_blocks(Span<const int32_t> ids, uint32_t block
                                          std::string_view salt = {}) {
   if (block_size == 0) fail(PKV_INVALID_ARGUMENT, "hash_blocks: block_size is 0");
   std::vector<uint64_t> hashes(ids.size() / block_size);
-  const pkv_text text = detail::text_of(ids, salt);
+  const pkv_prompt text = detail::text_of(ids, salt);
   check(pkv_prefix_hash_blocks(&text, block_size, hashes.data()));
   return hashes;
 }

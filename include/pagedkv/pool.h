@@ -8,11 +8,11 @@
  * only the engine knows.
  *
  * Threads: any number of threads may call any function on the same pool at once, except
- * pkv_pool_destroy. alloc, retain and release are lock-free. If other threads alloc or release at
- * the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free. In a pool
- * of more than 4032 blocks, threads that contend allocate from separate ranges of ids, until these
- * have no free ids left. Destroying a pool while calls on it are in progress returns PKV_BUSY; a
- * call that begins at that moment may also return PKV_BUSY.
+ * pkv_pool_destroy and pkv_pool_validate. alloc, retain and release are lock-free. If other threads
+ * alloc or release at the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks
+ * are free. In a pool of more than 4032 blocks, threads that contend allocate from separate ranges
+ * of ids, until these have no free ids left. Destroying a pool while calls on it are in progress
+ * returns PKV_BUSY; a call that begins at that moment may also return PKV_BUSY.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H
@@ -31,7 +31,7 @@ typedef struct pkv_pool_t* pkv_pool;
  * A reference to one block: its id in the low 32 bits, the generation of that id in the high 32.
  *
  * Freeing a block raises its generation, so that a stale reference is recognised after the id is
- * allocated again.
+ * allocated again. It does not name its pool: pass it only to that pool.
  */
 typedef uint64_t pkv_block;
 

@@ -19,8 +19,9 @@
  * those in the middle of sequences first.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing, and neither
- * hits nor counts nor the time of a look-up show what another salt has cached. Sessions without a
- * salt share with each other.
+ * matches nor a salt's own statistics, nor the time of a look-up, show what another salt has
+ * cached. All salts share the memory, so one can evict what another has cached: set quotas.
+ * Sessions without a salt share with each other.
  *
  * Counts are in block positions. A block position is a column of a session's block tables: one
  * block in each layer group, for the same block_size tokens.
@@ -45,7 +46,7 @@ extern "C" {
  *
  * The call does both or neither. So a request that has to wait holds no blocks, and its failing
  * attempts are neither matches in the statistics nor uses for the eviction policy. The blocks that
- * it needs besides the cached ones must be there beside watermark_blocks of the config. Pins end
+ * it needs besides the cached ones must be available without those of watermark_blocks. Pins end
  * for a request only if it could not run beside as many as max_pinned_blocks allows: any other
  * waits until running ones end.
  *
@@ -70,22 +71,22 @@ extern "C" {
 PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_t* tokens,
                                      uint64_t total_tokens, uint64_t* matched);
 
-/** A text: the token ids of a prompt, and the salt of its sessions. */
-typedef struct pkv_text {
-  uint32_t struct_size;  /**< Must be sizeof(pkv_text). */
+/** A prompt, or any text: its token ids, and the salt of its sessions. */
+typedef struct pkv_prompt {
+  uint32_t struct_size;  /**< Must be sizeof(pkv_prompt). */
   uint32_t reserved;     /**< Must be 0. */
   const void* salt;      /**< salt_size bytes. NULL with size 0: none. */
   uint64_t salt_size;    /**< Up to 256. */
   const int32_t* tokens; /**< [n]: the ids. */
   uint64_t n;            /**< The number of tokens. */
-} pkv_text;
+} pkv_prompt;
 
 /** Statistics of the index, for one salt or all. */
 typedef struct pkv_prefix_stats {
   uint32_t struct_size;      /**< Must be sizeof(pkv_prefix_stats). */
   uint32_t reserved;         /**< 0. */
   uint64_t matches;          /**< Admitted sessions, and resumes. */
-  uint64_t asked_tokens;     /**< Tokens looked for. */
+  uint64_t lookup_tokens;    /**< Tokens looked for. */
   uint64_t matched_tokens;   /**< Tokens found. */
   uint64_t matched_blocks;   /**< Full block positions found. */
   uint64_t published_blocks; /**< Block positions cached so far. */
@@ -140,7 +141,7 @@ PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t sa
  *
  * Statuses: UNSUPPORTED (no index). Since 1.0.
  */
-PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_text* prompt, uint64_t* cached);
+PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_prompt* prompt, uint64_t* cached);
 
 /** Pass it as `blocks` to pkv_prefix_set_quota to mean no limit. */
 #define PKV_NO_QUOTA UINT64_MAX
@@ -215,7 +216,7 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
  *
  * The hash of a block is XXH3 (64 bits) of its token ids (int32, native byte order), with the hash
  * of the block before it as seed. The seed of the first block is XXH3 of the salt's bytes, without
- * a seed.
+ * a seed. Anyone who knows a prompt and its salt can compute its hashes: they are no secret.
  *
  * @param[in]  prompt      The prompt.
  * @param      block_size  Tokens per block: a multiple of 16, 16 to 256.
@@ -223,7 +224,7 @@ PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_
  *
  * Statuses: INVALID_ARGUMENT. Since 1.0.
  */
-PKV_API pkv_status pkv_prefix_hash_blocks(const pkv_text* prompt, uint32_t block_size,
+PKV_API pkv_status pkv_prefix_hash_blocks(const pkv_prompt* prompt, uint32_t block_size,
                                           uint64_t* hashes);
 
 #ifdef __cplusplus

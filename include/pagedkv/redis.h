@@ -53,8 +53,9 @@ extern "C" {
 typedef struct pkv_redis_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_redis_config). */
   /**
-   * Lifetime of an item after its last put or probe; more than two minutes, since a cache probes
-   * what it uses no more often (store.h). 0 (default): until the server evicts it.
+   * Lifetime of an item after its last put or probe. Set more than 120: a cache probes what it uses
+   * about every two minutes (store.h), and items that expire before are lost. 0 (default): until
+   * the server evicts it.
    */
   uint32_t ttl_seconds;
 
@@ -141,7 +142,7 @@ PKV_REDIS_API pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_stor
  * Returns the error message of the last failed call of this header, or of a store's functions, on
  * this thread, as pkv_last_error() does for libpagedkv.
  *
- * It is separate so that one library may be newer than the other, or loaded at run time. Since 1.0.
+ * It is separate because this library can be loaded without the other. Since 1.0.
  */
 PKV_REDIS_API const char* pkv_redis_last_error(void);
 

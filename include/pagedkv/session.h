@@ -1,10 +1,10 @@
 /* pagedkv: pkv_session, one sequence: its tokens and its block tables (one per layer group).
  *
  * Threads: one thread at a time may change a session, or several may read it. While a call changes
- * it, others return PKV_BUSY. A call that changes it waits for running getters, and returns
- * PKV_BUSY while other calls read it (to copy, fork or save it); a call that is refused reads
- * nothing. While a session is in a batch, only getters, pkv_hint_session, pkv_session_read and
- * pkv_session_read_state work on it, and calls on the batch count as calls that change it.
+ * it, others return PKV_BUSY. A call that changes it waits for running getters (pagedkv.h), and
+ * returns PKV_BUSY while other calls read it (to copy, fork or save it). While a session is in a
+ * batch, only getters and pkv_session_read work on it, and calls on the batch count as calls that
+ * change it.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H
@@ -178,8 +178,8 @@ PKV_API pkv_status pkv_session_fork(pkv_session session, pkv_session* out);
 /**
  * Preempts a session: frees the blocks that nothing else holds, and remembers the token ids.
  *
- * The session's length is then 0. Until it is resumed or trimmed, calls that need its blocks return
- * PKV_SUSPENDED. Needs no memory. Suspending twice is OK.
+ * The session's length is then 0. Until it is resumed or trimmed, admit, reserve, fork, snapshots
+ * and steps return PKV_SUSPENDED. Needs no memory. Suspending twice is OK.
  *
  * @param session  The session.
  *
@@ -247,7 +247,8 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
 
 /**
  * Returns the block table of one group: ids[i] is the block of positions [i * block_size, (i + 1) *
- * block_size). It includes reserved blocks.
+ * block_size). It includes reserved blocks, and during a batch those of the step: new ones and
+ * copies.
  *
  * @param      session   The session.
  * @param      group     The index of the group.
@@ -272,8 +273,8 @@ PKV_API pkv_status pkv_session_get_block_table(pkv_session session, uint32_t gro
  * @param[out] k        Keys, [n][kv_heads][key_dim]. NULL: not wanted.
  * @param[out] v        Values, [n][kv_heads][value_dim]. NULL: not wanted.
  *
- * Statuses: OUT_OF_RANGE (also: left the window), OVERFLOW, UNSUPPORTED (storage NONE; a group that
- * is opaque or has states). Since 1.0.
+ * Statuses: OUT_OF_RANGE (also: left the window), OVERFLOW, UNSUPPORTED (storage EXTERNAL; a group
+ * that is opaque or has states). Since 1.0.
  */
 PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_t first, size_t n,
                                     const pkv_tensor* k, const pkv_tensor* v);
@@ -281,7 +282,7 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
 /**
  * Copies a state of one layer of a group with states. A session holds the state after its last
  * token and at checkpoints. It also holds the state after its last full block in one of these
- * cases: a step ended there, checkpoint_tokens is set, or the step had at most max_draft_tokens
+ * cases: a step ended there, checkpoint_tokens is set, or the step had at most max_verify_tokens
  * tokens (unless blocks were short).
  *
  * @param      session  The session.
@@ -291,7 +292,7 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
  * @param[out] state    [size]: the state.
  *
  * Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),
- * UNSUPPORTED (the layer keeps K and V; storage NONE; an opaque group). Since 1.0.
+ * UNSUPPORTED (the layer keeps K and V; storage EXTERNAL; an opaque group). Since 1.0.
  */
 PKV_API pkv_status pkv_session_read_state(pkv_session session, uint32_t layer, uint64_t tokens,
                                           size_t size, void* state);

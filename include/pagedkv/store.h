@@ -1,8 +1,8 @@
 /* pagedkv: a store keeps cached blocks outside the cache's memory, as a second level behind the
  * prefix index. When a session ends or is suspended, its blocks in the prefix index are written to
- * the store. A later prompt with the same prefix gets them back, if wait_ms is set or after a hint
- * PREFETCH: after eviction, after a restart, or on another machine. A store is a directory of
- * files, Redis (pagedkv/redis.h), or any table of functions.
+ * the store. They can be read back for a later prompt with the same prefix, after they were
+ * evicted, after a restart, or on another machine: with wait_ms by pkv_session_admit, or by a hint
+ * PREFETCH. A store is a directory of files, Redis (pagedkv/redis.h), or any table of functions.
  *
  * An item of a store is one block of one layer group. Its name is a hash (BLAKE2b) of the model's
  * shape, dtypes, rotation and fingerprint, the block size, the salt, and all tokens up to the end
@@ -13,18 +13,18 @@
  *
  * A store that is full should delete what was not used for longest: put, get and probe are uses.
  * Hits in memory never reach the store, so it would forget them. When a session ends, the cache
- * therefore probes its items: at most once in two minutes, unless it has put as many items since as
- * the text has. What is missing then is put again. The items of a text come from its end to its
- * beginning, so ends are deleted before the beginnings that they need.
+ * therefore probes its items (about every two minutes, more often if much is put), and puts what is
+ * missing again. The items of a text come from its end to its beginning, so ends are deleted before
+ * the beginnings that they need.
  *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
- * when they are first needed: one writes to the store, one reads. The writer has a low priority.
- * While steps run it sleeps nine tenths of the time, except when a thread waits in pkv_store_flush.
- * No decode step waits for these threads or for the store: a store that is slow, full or
- * unreachable costs hits but causes no errors.
+ * when they are first needed: one writes to the store, one reads. The writer has a low priority,
+ * and while steps run it mostly sleeps, unless a thread waits in pkv_cache_flush_store. No decode
+ * step waits for these threads or for the store: a store that is slow, full or unreachable costs
+ * hits but causes no errors.
  *
- * For opaque groups, each of the two threads copies up to 1/16 of the blocks at a time
- * (or one block) by block_io. Steps do not wait for it, but a block that is being copied is in use
+ * For opaque groups, each of the two threads copies a small part of the blocks at a time by
+ * block_io. Steps do not wait for it, but a block that is being copied is in use
  * (moving_blocks of pkv_cache_stats), so pkv_batch_begin may return OUT_OF_BLOCKS: retry if nothing
  * is left to suspend. A copy that fails costs hits, and is counted and logged.
  */
@@ -66,9 +66,9 @@ typedef struct pkv_store {
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
   /**
-   * Sets the sizes of items, as get does, but copies no bytes, and refreshes the last use of each.
-   * If that fails for an item, set its size but leave it out of the result; the cache then logs a
-   * failure.
+   * Sets the sizes of items, as get does, but copies no bytes, and counts as a use of each. If a
+   * use cannot be recorded, set the item's size but leave it out of the result; the cache then logs
+   * a failure.
    */
   int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
   /** Deletes items whose bytes turned out to be wrong. */
@@ -106,7 +106,10 @@ typedef struct pkv_store_config {
    */
   const void* fingerprint;
   uint64_t fingerprint_size; /**< Its bytes, up to 64. */
-  /** Secret bytes that encrypt and authenticate items. NULL: only checksums. */
+  /**
+   * Secret bytes that encrypt and authenticate items: random ones, not a password. The cache wipes
+   * its copy when it is destroyed. NULL: only checksums.
+   */
   const void* secret_key;
   uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
   /**
@@ -135,7 +138,7 @@ typedef struct pkv_store_config {
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_prefetch_wait(pkv_cache cache, const pkv_text* prompt, uint32_t timeout_ms,
+PKV_API pkv_status pkv_prefetch_wait(pkv_cache cache, const pkv_prompt* prompt, uint32_t timeout_ms,
                                      uint64_t* cached, uint64_t* pending);
 
 /**
@@ -147,7 +150,7 @@ PKV_API pkv_status pkv_prefetch_wait(pkv_cache cache, const pkv_text* prompt, ui
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_text* prompt);
+PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_prompt* prompt);
 
 /**
  * Waits until the blocks of sessions that ended or were suspended so far are written.
@@ -159,7 +162,7 @@ PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_text* prompt);
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_store_flush(pkv_cache cache, uint32_t timeout_ms, uint64_t* queued);
+PKV_API pkv_status pkv_cache_flush_store(pkv_cache cache, uint32_t timeout_ms, uint64_t* queued);
 
 /** Statistics of a cache's store. An item is one block of one layer group. */
 typedef struct pkv_store_stats {
@@ -189,7 +192,7 @@ typedef struct pkv_store_stats {
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
-PKV_API pkv_status pkv_store_get_stats(pkv_cache cache, pkv_store_stats* out);
+PKV_API pkv_status pkv_cache_get_store_stats(pkv_cache cache, pkv_store_stats* out);
 
 /**
  * Options for pkv_store_open_directory: a directory with one file per item. It survives restarts,

@@ -63,9 +63,9 @@ inline std::string_view check_salt(const void* salt, uint64_t size) {
 }
 
 // Checks a text and returns its salt and tokens.
-inline std::pair<std::string_view, prefix::Tokens> check_text(const pkv_text* text,
+inline std::pair<std::string_view, prefix::Tokens> check_text(const pkv_prompt* text,
                                                               const char* name) {
-  const pkv_text known = read_struct(text, name);
+  const pkv_prompt known = read_struct(text, name);
   if (known.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, known.reserved);
   check_list(known.tokens, known.n, "tokens");

@@ -50,8 +50,8 @@ class LeasedContents {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_cache_compute_plan(const pkv_cache_config* config, uint32_t group,
-                                  pkv_cache_plan* out) {
+pkv_status pkv_cache_compute_sizes(const pkv_cache_config* config, uint32_t group,
+                                   pkv_cache_sizes* out) {
   return guarded([&] { fill_struct(out, compute_plan(read_config(config), group), "out"); });
 }
 

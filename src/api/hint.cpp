@@ -33,18 +33,18 @@ void check_result(const pkv_hint_result* result) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_hint_text(pkv_cache handle, const pkv_text* text, const pkv_hint* hint,
-                         pkv_hint_result* result) {
+pkv_status pkv_hint_prompt(pkv_cache handle, const pkv_prompt* prompt, const pkv_hint* hint,
+                           pkv_hint_result* result) {
   return guarded([&] {
     const CacheLease cache(handle);
     index_of(*cache);
-    const auto [salt, tokens] = check_text(text, "text");
+    const auto [salt, tokens] = check_text(prompt, "prompt");
     const Hint known = read_hint(hint);
     check_result(result);
     if (known.action == PKV_HINT_RETURN)
-      fail(PKV_INVALID_ARGUMENT, "RETURN is a hint about a session, not about a text");
+      fail(PKV_INVALID_ARGUMENT, "RETURN is a hint about a session, not about a prompt");
     if (std::max(known.first, known.end) > tokens.size())
-      fail(PKV_OUT_OF_RANGE, "a range up to token %llu; the text has %zu",
+      fail(PKV_OUT_OF_RANGE, "a range up to token %llu; the prompt has %zu",
            llu(std::max(known.first, known.end)), tokens.size());
     const pkv_hint_result done = apply_hint(*cache, salt, tokens, known);
     if (result != nullptr) fill_struct(result, done, "result");

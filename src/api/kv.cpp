@@ -11,7 +11,7 @@
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_kv_view_plan(pkv_kv_view* kv, uint64_t* bytes) {
+pkv_status pkv_kv_view_init(pkv_kv_view* kv, uint64_t* bytes) {
   return guarded([&] {
     check_pointer(bytes, "bytes");
     const pkv_kv_view given = read_struct(kv, "kv");

@@ -14,7 +14,7 @@ pkv_prefix_stats public_stats(const prefix::Figures& figures) {
   pkv_prefix_stats stats{};
   stats.struct_size = sizeof stats;
   stats.matches = figures.matches;
-  stats.asked_tokens = figures.asked_tokens;
+  stats.lookup_tokens = figures.lookup_tokens;
   stats.matched_tokens = figures.matched_tokens;
   stats.matched_blocks = figures.matched_blocks;
   stats.published_blocks = figures.published;
@@ -57,7 +57,7 @@ pkv_status pkv_prefix_clear(pkv_cache handle, const void* salt, size_t salt_size
   });
 }
 
-pkv_status pkv_prefix_probe(pkv_cache handle, const pkv_text* prompt, uint64_t* cached) {
+pkv_status pkv_prefix_probe(pkv_cache handle, const pkv_prompt* prompt, uint64_t* cached) {
   return guarded([&] {
     const CacheLease cache(handle);
     const prefix::Index& index = index_of(*cache);
@@ -92,7 +92,7 @@ pkv_status pkv_prefix_read_events(pkv_cache handle, uint64_t* next, size_t n,
   });
 }
 
-pkv_status pkv_prefix_hash_blocks(const pkv_text* prompt, uint32_t block_size, uint64_t* hashes) {
+pkv_status pkv_prefix_hash_blocks(const pkv_prompt* prompt, uint32_t block_size, uint64_t* hashes) {
   return guarded([&] {
     check_block_size(block_size);
     const auto [salt, tokens] = check_text(prompt, "prompt");

@@ -30,7 +30,7 @@ std::chrono::steady_clock::time_point deadline_in(uint32_t ms) {
 using namespace pkv;
 using namespace pkv::api;
 
-pkv_status pkv_prefetch_wait(pkv_cache handle, const pkv_text* prompt, uint32_t timeout_ms,
+pkv_status pkv_prefetch_wait(pkv_cache handle, const pkv_prompt* prompt, uint32_t timeout_ms,
                              uint64_t* cached, uint64_t* pending) {
   return guarded([&] {
     const CacheLease cache(handle);
@@ -43,7 +43,7 @@ pkv_status pkv_prefetch_wait(pkv_cache handle, const pkv_text* prompt, uint32_t 
   });
 }
 
-pkv_status pkv_prefetch_cancel(pkv_cache handle, const pkv_text* prompt) {
+pkv_status pkv_prefetch_cancel(pkv_cache handle, const pkv_prompt* prompt) {
   return guarded([&] {
     const CacheLease cache(handle);
     const auto [salt, tokens] = check_text(prompt, "prompt");
@@ -51,7 +51,7 @@ pkv_status pkv_prefetch_cancel(pkv_cache handle, const pkv_text* prompt) {
   });
 }
 
-pkv_status pkv_store_flush(pkv_cache handle, uint32_t timeout_ms, uint64_t* queued) {
+pkv_status pkv_cache_flush_store(pkv_cache handle, uint32_t timeout_ms, uint64_t* queued) {
   return guarded([&] {
     const CacheLease cache(handle);
     store::Queue& queue = store_of(cache).queue();
@@ -60,7 +60,7 @@ pkv_status pkv_store_flush(pkv_cache handle, uint32_t timeout_ms, uint64_t* queu
   });
 }
 
-pkv_status pkv_store_get_stats(pkv_cache handle, pkv_store_stats* out) {
+pkv_status pkv_cache_get_store_stats(pkv_cache handle, pkv_store_stats* out) {
   return guarded([&] { fill_struct(out, store_of(CacheLease(handle)).stats(), "out"); });
 }
 

@@ -11,7 +11,7 @@ constexpr uint32_t block_size = 16;
 const Model model{2, 4, 2, 32};
 
 TEST(BlockTable, MapsTokensToBlocksAndOffsets) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   // Another session takes blocks in between, so that ids are not just 0, 1, 2.
   Session other = open(cache), session = open(cache);
   for (uint32_t i = 0; i < 40; i++) {
@@ -25,7 +25,7 @@ TEST(BlockTable, MapsTokensToBlocksAndOffsets) {
 }
 
 TEST(BlockTable, GrowsAtBlockBoundariesOnly) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   Session session = open(cache);
   EXPECT_EQ(0u, pool_stats_of(cache).held_blocks);
   for (uint32_t length = 1; length <= 100; length++) {
@@ -38,7 +38,7 @@ TEST(BlockTable, GrowsAtBlockBoundariesOnly) {
 TEST(BlockTable, APartFilledBlockCountsAsAWholeOne) {
   for (const auto& [tokens, blocks] :
        {std::pair(1u, 1u), {15u, 1u}, {16u, 1u}, {17u, 2u}, {100u, 7u}, {112u, 7u}, {113u, 8u}}) {
-    Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+    Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
     Session session = open(cache, tokens);
     EXPECT_EQ(blocks, block_table(session).size()) << tokens << " tokens";
     grow(cache, session, tokens);
@@ -49,7 +49,7 @@ TEST(BlockTable, APartFilledBlockCountsAsAWholeOne) {
 // A token that sees only itself needs no block before its own. So each full block that left the
 // window is a place to trim to.
 TEST(BlockTable, IsTrimmedToAnyFullBlockUnderAWindowOfOneToken) {
-  const Cache cache = create(config_of(Model{.window = 1}, 8, PKV_STORAGE_NONE));
+  const Cache cache = create(config_of(Model{.window = 1}, 8, PKV_STORAGE_EXTERNAL));
   const Session session = open(cache);
   for (int i = 0; i < 3; i++) grow(cache, session, 30);
   uint64_t length = 0;
@@ -91,7 +91,7 @@ TEST(BlockTable, ReservingGrowsOnDemandAndNeverShrinks) {
 }
 
 TEST(BlockTable, AStepThatIsShortOfBlocksChangesNothing) {
-  Cache cache = create(config_of(model, 3, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 3, PKV_STORAGE_EXTERNAL));
   Session session = open(cache), other = open(cache);
   grow(cache, session, 20);
   const pkv_session list[] = {other, session};
@@ -134,7 +134,7 @@ TEST(BlockTable, TrimAfterSpeculationReturnsTheTrailingBlocks) {
 }
 
 TEST(BlockTable, ClosingSomeSessionsFreesJustTheirBlocks) {
-  Cache cache = create(config_of(model, 20, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 20, PKV_STORAGE_EXTERNAL));
   std::vector<Session> requests;
   for (const uint32_t tokens : {100u, 17u, 1u, 64u}) {
     requests.push_back(open(cache, tokens));

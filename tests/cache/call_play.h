@@ -57,7 +57,7 @@ class CallPlay : public DrawnCall {
     unit.blocks = 1;
     unit.latent = view_.latent = model_.latent() ? 1 : 0;
     uint64_t size = 0;
-    CHECK(pkv_kv_view_plan(&unit, &size));
+    CHECK(pkv_kv_view_init(&unit, &size));
     const size_t offset = view_.layout == PKV_LAYOUT_PACKED ? 0 : 4 * below(3);
     const auto side = [&](int64_t extent, pkv_dtype dtype, int64_t& block, int64_t& row,
                           int64_t& head, std::vector<unsigned char>& bytes) {

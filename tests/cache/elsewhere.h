@@ -41,7 +41,7 @@ struct Elsewhere {
     auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
     auto config = made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
-                                          .storage = PKV_STORAGE_NONE,
+                                          .storage = PKV_STORAGE_EXTERNAL,
                                           .prefix = &prefix,
                                           .store = options.store,
                                           .block_io = engine.hooks(),

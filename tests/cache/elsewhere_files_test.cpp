@@ -129,8 +129,8 @@ struct BigBlocks {
       for (size_t i = 0; i < n; i++, at += own.bytes) own.blocks[ids[i]].assign(at, at + own.bytes);
       return 0;
     };
-    auto config =
-        made<pkv_cache_config>({.groups = &group, .storage = PKV_STORAGE_NONE, .block_io = &io});
+    auto config = made<pkv_cache_config>(
+        {.groups = &group, .storage = PKV_STORAGE_EXTERNAL, .block_io = &io});
     return create(config);
   }
   Bytes content(size_t i) const {
@@ -174,7 +174,7 @@ TEST(ElsewhereFiles, AnotherModelIsRefused) {
             std::strstr(pkv_last_error(),
                         "group 0: the file has bytes of a layer in a block: 100, the cache 101"))
       << pkv_last_error();
-  const Cache ids = create(config_of({}, 4, PKV_STORAGE_NONE));
+  const Cache ids = create(config_of({}, 4, PKV_STORAGE_EXTERNAL));
   REFUSED(PKV_MISMATCH, pkv_file_load(ids, nullptr, &stream, 1, &loaded, nullptr, &count));
 }
 

@@ -29,7 +29,7 @@ class ElsewhereStore : public testing::Test {
   static pkv_store_stats stats(const Elsewhere& at) { return store_stats_of(at.cache); }
   static uint64_t flush(const Elsewhere& at, uint32_t time = long_time) {
     uint64_t queued = 99;
-    CHECK(pkv_store_flush(at.cache, time, &queued));
+    CHECK(pkv_cache_flush_store(at.cache, time, &queued));
     return queued;
   }
   static void clear(const Elsewhere& at) {
@@ -188,7 +188,7 @@ TEST_F(ElsewhereStore, TheLongestSentenceIsWhole) {
   const SmallCache kind{.groups = {{.elsewhere = true}, {.elsewhere = true}},
                         .blocks = 100'000,
                         .shared = true,
-                        .storage = PKV_STORAGE_NONE,
+                        .storage = PKV_STORAGE_EXTERNAL,
                         .watermark = 1};
   EngineMemory engine(kind.groups.size(), kind.blocks);
   const Cache cache = create(kind, &config_, &engine);
@@ -324,7 +324,7 @@ TEST_F(ElsewhereStore, StatesComeBackFromStoresAndFiles) {
     table_ = memory_.table();
     return create(made<pkv_cache_config>({.group_count = 2,
                                           .groups = groups,
-                                          .storage = PKV_STORAGE_NONE,
+                                          .storage = PKV_STORAGE_EXTERNAL,
                                           .prefix = &prefix,
                                           .store = &config_,
                                           .block_io = engine.hooks()}));

@@ -27,7 +27,7 @@ struct Config : ModelConfig {
   Config(EngineMemory& engine, std::vector<pkv_layer_group> given) : all(std::move(given)) {
     groups = all.data();
     group_count = static_cast<uint32_t>(all.size());
-    storage = PKV_STORAGE_NONE;
+    storage = PKV_STORAGE_EXTERNAL;
     block_io = engine.hooks();
     prefix = &index;
   }
@@ -79,8 +79,8 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   refused(PKV_INVALID_ARGUMENT, config,
           "layer_bytes is 0; it must be 1 or more with kind OPAQUE_KV");
   config.all[0] = elsewhere();
-  config.all[0].max_draft_tokens = 1;
-  refused(PKV_INVALID_ARGUMENT, config, "max_draft_tokens is 1; it must be 0 with kind OPAQUE_KV");
+  config.all[0].max_verify_tokens = 1;
+  refused(PKV_INVALID_ARGUMENT, config, "max_verify_tokens is 1; it must be 0 with kind OPAQUE_KV");
   config.all[0].kind = PKV_LAYERS_OPAQUE_STATES;
   create(config);
   config.all[0].window = 16;
@@ -109,7 +109,7 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
 TEST(Elsewhere, APlanCountsTheEnginesBytes) {
   EngineMemory engine(2, 16);
   Config config(engine, {elsewhere(), elsewhere(24)});
-  pkv_cache_plan plan = plan_of(config);
+  pkv_cache_sizes plan = sizes_of(config);
   EXPECT_EQ(2 * EngineMemory::block_bytes, plan.bytes_per_block);
   EXPECT_EQ(2u * 9, plan.bytes_per_token) << "130 bytes of 16 tokens, rounded up";
   EXPECT_EQ(32 * EngineMemory::block_bytes, plan.memory_bytes);
@@ -117,9 +117,9 @@ TEST(Elsewhere, APlanCountsTheEnginesBytes) {
   EXPECT_EQ(0u, stats_of(create(config)).memory_bytes) << "the library has none of them";
   set_blocks(config, 0);
   config.memory_bytes = 20 * EngineMemory::block_bytes + 7;
-  EXPECT_EQ(20u, plan_of(config).blocks);
+  EXPECT_EQ(20u, sizes_of(config).blocks);
   config.all[0].kind = PKV_LAYERS_OPAQUE_STATES;
-  EXPECT_EQ(9u, plan_of(config).bytes_per_token) << "states do not grow with tokens";
+  EXPECT_EQ(9u, sizes_of(config).bytes_per_token) << "states do not grow with tokens";
   // Groups can share the engine's memory: pages then have a block of each.
   config.groups_share_memory = 1;
   Cache cache = create(config);

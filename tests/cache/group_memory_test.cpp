@@ -16,11 +16,11 @@ namespace {
 constexpr uint32_t block_size = 16, window = 64, full = 0, sliding = 1;
 
 // Returns the bytes of a block of the full group.
-uint64_t full_block_bytes() { return plan_of(config_of(Model{1, 1, 1, 16}, 1)).bytes_per_block; }
+uint64_t full_block_bytes() { return sizes_of(config_of(Model{1, 1, 1, 16}, 1)).bytes_per_block; }
 
 // A cache whose groups share `pages` pages. A page holds five full blocks or one sliding block.
-Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_NONE, uint32_t watermark = 0,
-                    bool with_prefix = false) {
+Cache create_shared(uint64_t pages, pkv_storage storage = PKV_STORAGE_EXTERNAL,
+                    uint32_t watermark = 0, bool with_prefix = false) {
   pkv_layer_group groups[2];
   for (pkv_layer_group& group : groups) {
     group = made<pkv_layer_group>();
@@ -170,7 +170,7 @@ TEST(GroupMemory, AStepWorksOnceTheNamedSessionsAreSuspended) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", prefix index " << with_prefix);
       Cache cache =
-          create_shared(30, PKV_STORAGE_NONE, static_cast<uint32_t>(seed % 3), with_prefix);
+          create_shared(30, PKV_STORAGE_EXTERNAL, static_cast<uint32_t>(seed % 3), with_prefix);
       Scheduler scheduler(cache, seed);
       scheduler.run(300);
       if (HasFatalFailure()) return;
@@ -181,7 +181,7 @@ TEST(GroupMemory, AStepWorksOnceTheNamedSessionsAreSuspended) {
 
 // Blocks of cached texts in one group make room for the other group.
 TEST(GroupMemory, CachedBlocksOfOneGroupGiveWayToAnother) {
-  Cache cache = create_shared(32, PKV_STORAGE_NONE, 0, true);
+  Cache cache = create_shared(32, PKV_STORAGE_EXTERNAL, 0, true);
   for (int32_t text = 0; text < 20; text++) {
     Session session = open(cache);
     Batch batch = begin(cache, {session}, {32});

@@ -31,7 +31,7 @@ class HintTest : public Prefix {
     CHECK(pkv_cache_validate(cache_));
   }
   void expect_done(uint64_t tokens, const pkv_hint_result& result) {
-    expect(PKV_HINT_OUTCOME_ACCEPTED, PKV_HINT_REASON_NONE, tokens, result);
+    expect(PKV_HINT_OUTCOME_DONE, PKV_HINT_REASON_NONE, tokens, result);
   }
 };
 
@@ -410,7 +410,7 @@ TEST_F(HintTest, WithoutAnIndexOrAStore) {
   const pkv_hint retain = hint_of(PKV_HINT_RETAIN);
   REFUSED(PKV_UNSUPPORTED, pkv_hint_session(session, &retain, nullptr));
   REFUSED(PKV_UNSUPPORTED,
-          pkv_hint_text(plain, TextArg(std::span<const int32_t>{}), &retain, nullptr));
+          pkv_hint_prompt(plain, TextArg(std::span<const int32_t>{}), &retain, nullptr));
 }
 
 TEST_F(HintTest, AClockThatGoesBackStandsStill) {
@@ -443,7 +443,7 @@ TEST_F(HintTest, AllEndsAtTheLastTime) {
 // The system's clock is one that goes on.
 TEST_F(HintTest, DurationsEndByThemselves) {
   auto prefix = made<pkv_prefix_config>();
-  ModelConfig config = config_of({}, 8, PKV_STORAGE_NONE);
+  ModelConfig config = config_of({}, 8, PKV_STORAGE_EXTERNAL);
   config.prefix = &prefix;
   const Cache cache = create(config);
   const Text whole = text(1, 32);
@@ -505,7 +505,7 @@ TEST_F(StoreHintTest, OtherActionsWriteNothing) {
   const auto refused = [&](const pkv_hint& hint) {
     auto result = made<pkv_hint_result>();
     REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_session(session, &hint, &result));
-    REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_text(cache_, TextArg(whole), &hint, &result));
+    REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_prompt(cache_, TextArg(whole), &hint, &result));
     EXPECT_EQ(0, static_cast<int>(result.outcome));
   };
   for (int32_t action = -1; action < 256; action++) {

@@ -14,7 +14,7 @@ constexpr uint64_t quota = 12, longest = 6 * 16, blocks = 40;
 Cache make(uint64_t capacity, const TestClock& clock) {
   auto prefix =
       made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU, .max_pinned_blocks = capacity});
-  ModelConfig config = config_of({}, capacity, PKV_STORAGE_NONE);
+  ModelConfig config = config_of({}, capacity, PKV_STORAGE_EXTERNAL);
   config.prefix = &prefix;
   config.clock = clock.hook();
   return create(config);

@@ -42,10 +42,10 @@ class HostMemory {
     view.blocks = blocks;
     view.latent = model.latent() ? 1 : 0;
     uint64_t size = 0;
-    CHECK(pkv_kv_view_plan(&view, &size));
+    CHECK(pkv_kv_view_init(&view, &size));
     bytes.assign(size, 0xEE);
     view.k = bytes.data();
-    CHECK(pkv_kv_view_plan(&view, &size));
+    CHECK(pkv_kv_view_init(&view, &size));
   }
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;

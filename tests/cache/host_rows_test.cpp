@@ -42,8 +42,9 @@ class Padded {
     const Strides strides = strides_of();
     // Dense strides are left to the library.
     const uint64_t bytes = data_.size() * sizeof data_[0];
-    if (order_ == Order::tokens_heads) return {data_.data(), PKV_F32, 0, 0, strides.batch, bytes};
-    return {data_.data(), PKV_F32, strides.row, strides.head, strides.batch, bytes};
+    if (order_ == Order::tokens_heads)
+      return {data_.data(), PKV_F32, 0, 0, 0, strides.batch, bytes};
+    return {data_.data(), PKV_F32, 0, strides.row, strides.head, strides.batch, bytes};
   }
   std::vector<uint32_t> first_rows() const {
     std::vector<uint32_t> first;

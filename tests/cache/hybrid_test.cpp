@@ -276,7 +276,7 @@ TEST(Hybrid, ThePlanAddsTheGroups) {
                                     group_of(sliding, sliding_layers, 10)};
   auto config = made<pkv_cache_config>({.group_count = 2, .groups = groups});
   const uint64_t full_token = 2 * 1 * (32 + 32) * 4, sliding_token = 3 * 3 * (64 + 48) * 2;
-  const pkv_cache_plan plan = plan_of(config);
+  const pkv_cache_sizes plan = sizes_of(config);
   EXPECT_EQ(full_token + sliding_token, plan.bytes_per_token);
   EXPECT_EQ(block_size * (100 * full_token + 10 * sliding_token), plan.memory_bytes);
   EXPECT_EQ(110u, plan.blocks);
@@ -298,9 +298,9 @@ TEST(Hybrid, MemoryIsForAllGroups) {
   const std::string rule = "; set memory_bytes, or blocks of all groups";
   refused(PKV_INVALID_ARGUMENT, "blocks of group 0 and memory_bytes are 0" + rule);
   config.memory_bytes = 7 * both + both - 1;
-  EXPECT_EQ(7u, plan_of(config, 0).blocks);
-  EXPECT_EQ(7u, plan_of(config, 1).blocks);
-  EXPECT_EQ(7 * both, plan_of(config).memory_bytes);
+  EXPECT_EQ(7u, sizes_of(config, 0).blocks);
+  EXPECT_EQ(7u, sizes_of(config, 1).blocks);
+  EXPECT_EQ(7 * both, sizes_of(config).memory_bytes);
   groups[1].blocks = 10;
   refused(PKV_INVALID_ARGUMENT, "memory_bytes is " + std::to_string(8 * both - 1) +
                                     ", and blocks of group 1 is 10" + rule);

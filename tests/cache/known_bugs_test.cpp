@@ -263,7 +263,7 @@ TEST(KnownBugs, AReferenceCountNeverFallsBelowZero) {
 
 // A preemption must not choose a sequence that is closed already, and free it again (LMCache 5090).
 TEST(KnownBugs, AClosedSequenceIsNoVictim) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   Session kept = open(cache), freed = open(cache), preempted = open(cache);
   for (const pkv_session each : {kept.get(), freed.get(), preempted.get()}) grow(cache, each, 32);
   const pkv_session stale = freed, list[] = {kept, freed};
@@ -283,7 +283,7 @@ TEST(KnownBugs, AClosedSequenceIsNoVictim) {
 // the old one: many threads open and close sessions, and no two open ones are the same (iceoryx
 // 2351).
 TEST(KnownBugs, HandlesOpenedByManyThreadsAreDistinct) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   constexpr int threads = 4, rounds = 3000;
   std::atomic<int> wrong{0};
   std::vector<std::thread> running;
@@ -339,9 +339,9 @@ TEST(KnownBugs, SizesThatOverflowAreRefused) {
   ModelConfig config = config_of({65536, 65536, 65536, 576}, INT32_MAX);
   config.block_size = 256;
   pkv_cache cache;
-  auto plan = made<pkv_cache_plan>();
+  auto plan = made<pkv_cache_sizes>();
   REFUSED(PKV_OVERFLOW, pkv_cache_create(&config, &cache));
-  REFUSED(PKV_OVERFLOW, pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+  REFUSED(PKV_OVERFLOW, pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan));
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ class Twin : WorldSessions {
   // Ends a pin, and returns whether it was there.
   bool unpin(size_t i) {
     return hint(cache(), PKV_HINT_UNPIN, pins_[i].second, pins_[i].first).outcome ==
-           PKV_HINT_OUTCOME_ACCEPTED;
+           PKV_HINT_OUTCOME_DONE;
   }
   size_t pins() const { return pins_.size(); }
   uint64_t yielded() const { return prefix_stats_of(cache()).yielded_pins; }

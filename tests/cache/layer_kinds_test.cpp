@@ -27,7 +27,7 @@ const Field fields[] = {
      [](pkv_layer_group& g) { g.rotation = PKV_ROTATION_HADAMARD; }},
     {"layer_bytes", 70, [](pkv_layer_group& g) { g.layer_bytes = 70; }},
     {"checkpoint_tokens", 32, [](pkv_layer_group& g) { g.checkpoint_tokens = 32; }},
-    {"max_draft_tokens", 5, [](pkv_layer_group& g) { g.max_draft_tokens = 5; }},
+    {"max_verify_tokens", 5, [](pkv_layer_group& g) { g.max_verify_tokens = 5; }},
 };
 
 struct Kind {
@@ -39,7 +39,7 @@ struct Kind {
 const std::set<std::string> of_rows = {"query_heads", "kv_heads",    "key_dim",
                                        "value_dim",   "dtype",       "value_dtype",
                                        "window",      "sink_tokens", "rotation"};
-const std::set<std::string> of_states = {"layer_bytes", "checkpoint_tokens", "max_draft_tokens"};
+const std::set<std::string> of_states = {"layer_bytes", "checkpoint_tokens", "max_verify_tokens"};
 const Kind kinds[] = {
     {PKV_LAYERS_KV, "KV", of_rows},
     {PKV_LAYERS_LATENT, "LATENT", of_rows},
@@ -67,8 +67,8 @@ pkv_status plan(const pkv_layer_group& group) {
   auto config = made<pkv_cache_config>({.groups = &group});
   if (group.kind == PKV_LAYERS_OPAQUE_KV || group.kind == PKV_LAYERS_OPAQUE_STATES)
     config.block_io = engine.hooks();
-  auto out = made<pkv_cache_plan>();
-  return pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &out);
+  auto out = made<pkv_cache_sizes>();
+  return pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &out);
 }
 
 TEST(LayerKinds, FieldsOfOtherKindsMustBe0) {
@@ -124,8 +124,8 @@ TEST(LayerKinds, SizesFollowFromTheBytesOfALayer) {
     auto config = made<pkv_cache_config>({.groups = &group});
     if (!states) config.block_io = engine.hooks();
     // States of the library begin at a cache line.
-    EXPECT_EQ(2u * (states ? 128 : 100), plan_of(config).bytes_per_block);
-    EXPECT_EQ(kind.kind == PKV_LAYERS_OPAQUE_KV ? 13u : 0u, plan_of(config).bytes_per_token);
+    EXPECT_EQ(2u * (states ? 128 : 100), sizes_of(config).bytes_per_block);
+    EXPECT_EQ(kind.kind == PKV_LAYERS_OPAQUE_KV ? 13u : 0u, sizes_of(config).bytes_per_token);
   }
 }
 

@@ -18,7 +18,7 @@ const Model model{1, 1, 1, 16};
 // A cache with a prefix index, and without bytes.
 Cache make(uint64_t blocks, bool groups_share_memory = false) {
   auto prefix = made<pkv_prefix_config>({.max_events = 2 * many});
-  ModelConfig config = config_of(model, blocks, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(model, blocks, PKV_STORAGE_EXTERNAL);
   config.threads = 1;
   config.prefix = &prefix;
   if (groups_share_memory) share_memory(config);
@@ -40,7 +40,7 @@ TEST(Limits, PinsThatYieldToAStep) {
     Cache cache = make(4 * many);
     for (uint32_t i = 0; i < many; i++) {
       serve(cache, text_of(i));
-      ASSERT_EQ(PKV_HINT_OUTCOME_ACCEPTED, hint(cache, PKV_HINT_PIN, text_of(i)).outcome) << i;
+      ASSERT_EQ(PKV_HINT_OUTCOME_DONE, hint(cache, PKV_HINT_PIN, text_of(i)).outcome) << i;
     }
     Session session = open(cache);
     pkv_session step = session;
@@ -196,7 +196,7 @@ TEST(Limits, Groups) {
     auto prefix = made<pkv_prefix_config>();
     auto config = made<pkv_cache_config>({.group_count = most + 1,
                                           .groups = groups.data(),
-                                          .storage = PKV_STORAGE_NONE,
+                                          .storage = PKV_STORAGE_EXTERNAL,
                                           .threads = 1,
                                           .prefix = &prefix});
     pkv_cache refused = nullptr;

@@ -36,7 +36,7 @@ TEST(Logger, HearsOfMoreMemoryThanTheMachineHas) {
 // A scheduler that resumes in the step that preempted never finishes. The third round is logged.
 TEST(Logger, HearsOfResumesThatAreInVain) {
   Lines lines;
-  ModelConfig config = config_of(model, 4, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(model, 4, PKV_STORAGE_EXTERNAL);
   config.logger = lines.logger();
   Cache cache = create(config);
   Session a = open(cache), b = open(cache);
@@ -123,13 +123,13 @@ TEST_F(StoreLogger, HearsOfAStoreThatTakesLess) {
   memory_.capacity = 3;
   serve_and_flush(1);
   auto stats = made<pkv_store_stats>();
-  CHECK(pkv_store_get_stats(cache_, &stats));
+  CHECK(pkv_cache_get_store_stats(cache_, &stats));
   EXPECT_EQ(3u, stats.written_items);
   EXPECT_EQ(1u, stats.failures);
   EXPECT_EQ(0u, stats.down) << "it may take others";
   EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed to write: it took 3 of 8 items"));
   serve_and_flush(2);
-  CHECK(pkv_store_get_stats(cache_, &stats));
+  CHECK(pkv_cache_get_store_stats(cache_, &stats));
   EXPECT_EQ(2u, stats.failures);
   EXPECT_EQ(1u, stats.down) << "it took none";
   EXPECT_EQ(1u, lines_.count(PKV_LOG_WARNING, "the store failed"));
@@ -166,7 +166,7 @@ TEST_F(StoreLogger, HearsNothingWhenWhatWasReadLeaves) {
   CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   serve(Text(whole.begin(), whole.begin() + 32));
   uint64_t queued;
-  CHECK(pkv_store_flush(cache_, 60000, &queued));
+  CHECK(pkv_cache_flush_store(cache_, 60000, &queued));
   memory_.hold_gets();
   hint(cache_, PKV_HINT_PREFETCH, whole, "");
   memory_.await_held_call();

@@ -53,7 +53,7 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
       EXPECT_EQ(before, portable::count_descriptors());
       // All of its room is taken at once, so a disk that fills up later does no harm.
       EXPECT_EQ(stats_of(cache).memory_bytes,
-                plan_of(in_file({2, 4, 2, 32}, path.c_str())).memory_bytes);
+                sizes_of(in_file({2, 4, 2, 32}, path.c_str())).memory_bytes);
     }
     EXPECT_EQ(0u, open_files(path).size());
     EXPECT_TRUE(fs::is_empty(path));
@@ -110,7 +110,7 @@ class Pages {
     view.struct_size = sizeof view;
     CHECK(pkv_cache_get_kv_view(cache, 0, &view));
     begin_ = const_cast<void*>(view.k);
-    size_ = plan_of(config).memory_bytes;
+    size_ = sizes_of(config).memory_bytes;
   }
   // Drops all pages. Returns whether that worked; some file systems do not drop pages.
   bool drop() const {
@@ -205,7 +205,7 @@ TEST(MemoryDirectory, RefusalsAreSentences) {
   config.huge_pages = PKV_HUGE_PAGES_REQUIRE;
   refused(PKV_INVALID_ARGUMENT, config, "huge pages");
   config = with(path);
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
   refused(PKV_UNSUPPORTED, config, "memory_directory needs storage PAGED");
   fs::remove(path + "/file");
   fs::remove(path + "/link");
@@ -239,7 +239,7 @@ TEST(MemoryDirectory, AFullDeviceRefusesTheNextCache) {
   const Model model{1, 4, 2, 32};
   ModelConfig config = in_file(model, device.path().c_str());
   config.model.blocks = 16;
-  const uint64_t bytes = plan_of(config).memory_bytes;
+  const uint64_t bytes = sizes_of(config).memory_bytes;
   ASSERT_GT(bytes, uint64_t{1} << 18);
   ASSERT_LE(bytes, uint64_t{1} << 19);
   Random random(1);

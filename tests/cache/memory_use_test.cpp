@@ -7,7 +7,7 @@ namespace {
 
 TEST(MemoryPlan, ATokenOf8HeadsOf128In36LayersTakes144KiB) {
   for (const pkv_dtype dtype : {PKV_F16, PKV_BF16}) {
-    const pkv_cache_plan plan = plan_of(config_of({36, 32, 8, 128, 0, dtype}, 100));
+    const pkv_cache_sizes plan = sizes_of(config_of({36, 32, 8, 128, 0, dtype}, 100));
     EXPECT_EQ(144u * 1024, plan.bytes_per_token);
     EXPECT_EQ(16u * 144 * 1024, plan.bytes_per_block);
     EXPECT_EQ(1600u, plan.tokens);
@@ -17,16 +17,16 @@ TEST(MemoryPlan, ATokenOf8HeadsOf128In36LayersTakes144KiB) {
 
 TEST(MemoryPlan, OfBlocksAndOfABudgetAgree) {
   const ModelConfig config = config_of({28, 8, 8, 128, 0, PKV_F16}, 512);
-  const pkv_cache_plan plan = plan_of(config);
+  const pkv_cache_sizes plan = sizes_of(config);
   // 512 blocks of 16 tokens with 8 heads of 128 dims, K and V, 2 bytes, 28 layers are 896 MiB.
   EXPECT_EQ(939'524'096u, plan.memory_bytes);
   EXPECT_EQ(512u * 16, plan.tokens);
   ModelConfig budget = config;
   budget.model.blocks = 0;
   budget.memory_bytes = 939'524'096;
-  EXPECT_EQ(512u, plan_of(budget).blocks);
+  EXPECT_EQ(512u, sizes_of(budget).blocks);
   budget.memory_bytes--;
-  EXPECT_EQ(511u, plan_of(budget).blocks);
+  EXPECT_EQ(511u, sizes_of(budget).blocks);
   Cache cache = create(config);
   EXPECT_EQ(939'524'096u, stats_of(cache).memory_bytes);
 }
@@ -51,7 +51,7 @@ class ReservedSlots : public testing::Test {
       sessions.push_back(open(cache, reserve));
       Batch batch = begin(cache, {sessions.back()}, {length});
       std::vector<float> zeros(length * 16);
-      const pkv_tensor rows{zeros.data(), PKV_F32, 0, 0, 0, 4 * zeros.size()};
+      const pkv_tensor rows{zeros.data(), PKV_F32, 0, 0, 0, 0, 4 * zeros.size()};
       // Storage NONE takes no rows.
       const pkv_status status = pkv_batch_write(batch, 0, &rows, &rows);
       if (status != PKV_UNSUPPORTED) CHECK(status);
@@ -69,7 +69,7 @@ class ReservedSlots : public testing::Test {
 };
 
 TEST_F(ReservedSlots, PagedReserves20640SlotsFor20174Tokens) {
-  for (const pkv_storage storage : {PKV_STORAGE_NONE, PKV_STORAGE_PAGED}) {
+  for (const pkv_storage storage : {PKV_STORAGE_EXTERNAL, PKV_STORAGE_PAGED}) {
     Cache cache = create(config_of(small, 1500, storage));
     serve(cache, 0);
     const pkv_cache_stats stats = stats_of(cache);

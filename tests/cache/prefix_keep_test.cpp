@@ -20,7 +20,7 @@ class PrefixKeep : public Prefix {
     return result.tokens;
   }
   void unpin(const Text& tokens, const std::string& salt = "") {
-    EXPECT_EQ(PKV_HINT_OUTCOME_ACCEPTED, hint(cache_, PKV_HINT_UNPIN, tokens, salt).outcome);
+    EXPECT_EQ(PKV_HINT_OUTCOME_DONE, hint(cache_, PKV_HINT_UNPIN, tokens, salt).outcome);
     CHECK(pkv_cache_validate(cache_));
   }
   void expect_unpinned(const Text& tokens) {

@@ -308,7 +308,7 @@ TEST_F(Prefix, MetricsSayWhatHappened) {
 
 // The engine makes the copy of the block that matches in part.
 TEST_F(Prefix, IdsAloneMatchToTheToken) {
-  make(64, PKV_STORAGE_NONE);
+  make(64, PKV_STORAGE_EXTERNAL);
   const Text prompt = text(1, 50);
   Session session = open(cache_);
   Batch batch = begin(cache_, {session}, {50});

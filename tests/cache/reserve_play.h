@@ -21,8 +21,8 @@ inline const std::vector<SmallCache> kinds = [] {
   const SmallGroup full, window{.window = 40}, sinks{.window = 40, .sinks = 20},
       states{.state_bytes = 64}, checkpoints{.state_bytes = 64, .checkpoint_tokens = 32},
       large{.state_bytes = 2048, .checkpoint_tokens = 32},
-      drafts{.state_bytes = 64, .checkpoint_tokens = 48, .max_draft_tokens = 5};
-  constexpr auto none = PKV_STORAGE_NONE;
+      drafts{.state_bytes = 64, .checkpoint_tokens = 48, .max_verify_tokens = 5};
+  constexpr auto none = PKV_STORAGE_EXTERNAL;
   return std::vector<SmallCache>{
       {"full", {full}, 14, true, false, none},
       {"full, watermark", {full}, 14, true, false, none, PKV_LAYOUT_PACKED, 2},
@@ -37,7 +37,7 @@ inline const std::vector<SmallCache> kinds = [] {
       {"full, window and drafts",
        {{.blocks = 20},
         window,
-        {.state_bytes = 64, .checkpoint_tokens = 32, .max_draft_tokens = 4, .blocks = 12}},
+        {.state_bytes = 64, .checkpoint_tokens = 32, .max_verify_tokens = 4, .blocks = 12}},
        14},
       {"one memory", {full, window}, 14, true, true, none},
       {"one memory with states", {full, checkpoints}, 14, true, true, none},
@@ -150,7 +150,7 @@ class ReservePlay : world::WorldSessions {
   void accept_some(pkv_batch batch, size_t index, world::Text& tokens) {
     if (tokens.empty() || random_.below(3) > 0) return;
     for (const SmallGroup& group : kind_.groups)
-      if (group.has_states() && tokens.size() > group.max_draft_tokens) return;
+      if (group.has_states() && tokens.size() > group.max_verify_tokens) return;
     std::vector<uint32_t> kept(random_.below(tokens.size() + 1));
     std::iota(kept.begin(), kept.end(), 0u);
     CHECK(pkv_batch_accept(batch, index, kept.size(), kept.data()));
@@ -207,7 +207,7 @@ class LonePlay {
 
  private:
   static SmallCache without_bytes(SmallCache kind) {
-    kind.storage = PKV_STORAGE_NONE;
+    kind.storage = PKV_STORAGE_EXTERNAL;
     return kind;
   }
 

@@ -11,7 +11,7 @@ namespace reserve {
 namespace {
 
 // Makes a cache of one group of 8 blocks.
-Cache create_small(const SmallGroup& group, pkv_storage storage = PKV_STORAGE_NONE) {
+Cache create_small(const SmallGroup& group, pkv_storage storage = PKV_STORAGE_EXTERNAL) {
   return create(SmallCache{.groups = {group}, .blocks = 8, .storage = storage});
 }
 
@@ -88,7 +88,7 @@ TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
 // If blocks are short, a step gives up spare blocks that are no longer needed, but none that it
 // takes itself.
 TEST(Reserve, AStepBeyondItGivesUpNoSpareBlockThatItTakes) {
-  Cache cache = create_small({.state_bytes = 64, .max_draft_tokens = 4});
+  Cache cache = create_small({.state_bytes = 64, .max_verify_tokens = 4});
   Session session = open(cache);
   step(cache, session, 1);
   Session child = fork(session);
@@ -120,7 +120,7 @@ TEST(Reserve, AStepTakesWhatNobodyUsesBeforeWhatItsSessionsKeep) {
         SCOPED_TRACE(testing::Message() << "window " << group.window << ", shared memory " << shared
                                         << ", full of cached texts " << full);
         Cache cache = create(SmallCache{
-            .groups = {{}, group}, .blocks = 8, .shared = shared, .storage = PKV_STORAGE_NONE});
+            .groups = {{}, group}, .blocks = 8, .shared = shared, .storage = PKV_STORAGE_EXTERNAL});
         Session session = open(cache);
         step(cache, session, 32);
         step(cache, session, group.has_states() ? 8 : 16);

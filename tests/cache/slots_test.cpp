@@ -56,7 +56,7 @@ TEST(Slots, ADecodeStepWritesOneSlotAndReadsAll) {
 }
 
 TEST(Slots, CommitMovesTheLengthAndTheNextSlots) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   Session session = open(cache, 48);
   const std::vector<uint32_t> table = block_table(session);
   uint64_t length = 0;
@@ -76,7 +76,7 @@ TEST(Slots, CommitMovesTheLengthAndTheNextSlots) {
 
 // The engine has the rows, and they must stay where they are.
 TEST(Slots, WithStorageNoneADraftKeepsItsFirstTokens) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   Session session = open(cache);
   std::vector<int64_t> expected;
   for (const uint32_t kept : {15u, 3u, 0u, 1u, 18u}) {

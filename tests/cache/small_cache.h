@@ -14,7 +14,7 @@ namespace cache_test {
 struct SmallGroup {
   uint32_t window = 0, sinks = 0;
   uint64_t state_bytes = 0;  // 0: the group keeps K and V
-  uint32_t checkpoint_tokens = 0, max_draft_tokens = 0;
+  uint32_t checkpoint_tokens = 0, max_verify_tokens = 0;
   uint64_t blocks = 0;                // 0: as many as the cache says
   std::vector<uint32_t> layers = {};  // none: the layer of the group's number
   bool elsewhere = false;             // only the engine can read its blocks
@@ -48,9 +48,9 @@ struct SmallCache {
   }
   // Returns whether the library has the rows or states of a group, or of all.
   bool has_rows(size_t group) const {
-    return storage != PKV_STORAGE_NONE && !groups[group].elsewhere;
+    return storage != PKV_STORAGE_EXTERNAL && !groups[group].elsewhere;
   }
-  bool has_rows() const { return storage != PKV_STORAGE_NONE && !elsewhere(); }
+  bool has_rows() const { return storage != PKV_STORAGE_EXTERNAL && !elsewhere(); }
   bool elsewhere() const {
     return std::any_of(groups.begin(), groups.end(), [](const auto& g) { return g.elsewhere; });
   }
@@ -88,7 +88,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.window = from.window;
     group.sink_tokens = from.sinks;
     group.checkpoint_tokens = from.checkpoint_tokens;
-    group.max_draft_tokens = from.max_draft_tokens;
+    group.max_verify_tokens = from.max_verify_tokens;
     group.kind = from.kind();
     group.layer_bytes =
         from.elsewhere ? EngineMemory::block_bytes / group.layers : from.state_bytes;

@@ -294,7 +294,7 @@ TEST(States, SessionsComeBackFromAStore) {
 }
 
 TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
-  Cache cache = create({.storage = PKV_STORAGE_NONE});
+  Cache cache = create({.storage = PKV_STORAGE_EXTERNAL});
   Session session = open(cache);
   std::vector<State> slab(64, State(100));
   const Text whole = text(1, 40);
@@ -348,7 +348,7 @@ pkv_status accept_path(pkv_cache cache, pkv_session session, uint32_t group,
 }
 
 TEST(States, WithStorageNoneADraftKeepsItsFirstTokens) {
-  Cache cache = create({.max_draft_tokens = 4, .storage = PKV_STORAGE_NONE});
+  Cache cache = create({.max_verify_tokens = 4, .storage = PKV_STORAGE_EXTERNAL});
   Session session = open(cache);
   make_step(cache, session, 20);
   for (const std::vector<uint32_t>& path :
@@ -359,10 +359,11 @@ TEST(States, WithStorageNoneADraftKeepsItsFirstTokens) {
 }
 
 TEST(States, WithStorageNoneAndOnlyStatesADraftKeepsAnyPath) {
-  Cache cache = cache_test::create(SmallCache{.groups = {{.state_bytes = 8, .max_draft_tokens = 4}},
-                                              .blocks = 16,
-                                              .prefix = false,
-                                              .storage = PKV_STORAGE_NONE});
+  Cache cache =
+      cache_test::create(SmallCache{.groups = {{.state_bytes = 8, .max_verify_tokens = 4}},
+                                    .blocks = 16,
+                                    .prefix = false,
+                                    .storage = PKV_STORAGE_EXTERNAL});
   Session session = open(cache);
   make_step(cache, session, 20);
   for (const std::vector<uint32_t>& path :
@@ -404,7 +405,7 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
 
 // A step is one longer than the room for its states, or none of them can ever fit.
 TEST(States, AStepThatCanNeverFitIsTooLarge) {
-  Cache cache = create({.states = 4, .max_draft_tokens = 8});
+  Cache cache = create({.states = 4, .max_verify_tokens = 8});
   Session session = open(cache);
   const uint32_t four = 4, five = 5;
   const pkv_session handle = session;

@@ -304,7 +304,7 @@ TEST_F(TierTest, AFullQueueTakesNoMore) {
   EXPECT_LE(stats().queued_blocks, 2u + 4) << "one is being written, two wait";
   EXPECT_GE(stats().unwritten_blocks, 2u);
   uint64_t queued = 0;
-  CHECK(pkv_store_flush(cache_, 20, &queued));
+  CHECK(pkv_cache_flush_store(cache_, 20, &queued));
   EXPECT_GT(queued, 0u) << "a flush ends";
   memory_.go_on();
   flush();

@@ -52,7 +52,7 @@ TEST(Latent, EqualsTheReference) {
         ModelConfig config = config_of(model, 16);
         config.layout = layout;
         Cache cache = create(config);
-        EXPECT_EQ(plan_of(config).bytes_per_token, dtype == PKV_BF16 ? 576 * 2u : 576 + 4u)
+        EXPECT_EQ(sizes_of(config).bytes_per_token, dtype == PKV_BF16 ? 576 * 2u : 576 + 4u)
             << "stored once";
         Grown grown(cache, model, 8);
         EXPECT_LE(grown.step(query_heads == 16 ? 40 : 18, attention_of(model)), 1.0);

@@ -140,7 +140,7 @@ class PinnedTails {
 };
 
 TEST(VictimsAndPins, AreRefusedOnlyIfTheStepThenFails) {
-  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .max_draft_tokens = 2};
+  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .max_verify_tokens = 2};
   const SmallCache kinds[] = {
       {.name = "full", .groups = {full}},
       {.name = "two", .groups = {full, full}},
@@ -157,7 +157,7 @@ TEST(VictimsAndPins, AreRefusedOnlyIfTheStepThenFails) {
                  rounds = pkv::test::number_in("PKV_ROUNDS", 200);
   for (SmallCache kind : kinds) {
     uint64_t refused = 0;
-    kind.storage = PKV_STORAGE_NONE;
+    kind.storage = PKV_STORAGE_EXTERNAL;
     for (uint64_t seed = first; seed < first + rounds && !HasFailure(); seed++) {
       SCOPED_TRACE(testing::Message() << kind.name << ", PKV_SEED=" << seed);
       kind.blocks = kind.max_pinned = 5 + seed % 8;

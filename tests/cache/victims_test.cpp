@@ -52,7 +52,7 @@ class Victims : public testing::Test {
     Batch works = begin(cache_, list, counts);
   }
 
-  Cache cache_ = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache_ = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   std::vector<Session> sessions_;
 };
 
@@ -124,7 +124,7 @@ TEST(VictimsLoop, EverybodyFinishesAndTheImportantFirst) {
     Session session;
     uint32_t suspended = 0;
   };
-  ModelConfig config = config_of(model, 20, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(model, 20, PKV_STORAGE_EXTERNAL);
   config.watermark_blocks = 2;
   Cache cache = create(config);
   std::vector<Request> requests;
@@ -306,7 +306,7 @@ class CachedTail : public testing::Test {
   }
 
   const std::vector<int32_t> text_ = std::vector<int32_t>(32, 7);
-  Cache cache_ = create(SmallCache{.groups = {{}}, .blocks = 6, .storage = PKV_STORAGE_NONE});
+  Cache cache_ = create(SmallCache{.groups = {{}}, .blocks = 6, .storage = PKV_STORAGE_EXTERNAL});
   Session longer_ = open(cache_);
 };
 
@@ -355,8 +355,8 @@ void expect_no_victims(pkv_cache cache, const std::vector<pkv_session>& step) {
 // The fork begins only if its tail is copied. So no watermark stays free once the index let go of
 // the tail.
 TEST(VictimsOfForks, LeaveNoWatermarkForACopyThatIsSkipped) {
-  const Cache cache =
-      create(SmallCache{.groups = {{}}, .blocks = 4, .storage = PKV_STORAGE_NONE, .watermark = 1});
+  const Cache cache = create(
+      SmallCache{.groups = {{}}, .blocks = 4, .storage = PKV_STORAGE_EXTERNAL, .watermark = 1});
   const Session runs = open(cache);
   grow(cache, runs, 16);
   Session longer = open(cache);
@@ -373,7 +373,7 @@ TEST(VictimsOfForks, LeaveNoWatermarkForACopyThatIsSkipped) {
 TEST(VictimsOfForks, CountNoCopyOfATailThatLeftAWindow) {
   const Cache cache = create(SmallCache{.groups = {{.blocks = 5}, {.window = 20, .blocks = 4}},
                                         .prefix = false,
-                                        .storage = PKV_STORAGE_NONE});
+                                        .storage = PKV_STORAGE_EXTERNAL});
   const Session longer = open(cache);
   grow(cache, longer, 32);
   const Session shorter = fork(longer);
@@ -384,33 +384,33 @@ TEST(VictimsOfForks, CountNoCopyOfATailThatLeftAWindow) {
 }
 
 TEST(VictimsOfForks, AreNoMoreThanTheStepNeeds) {
-  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .max_draft_tokens = 2};
+  const SmallGroup full{}, window{.window = 20}, states{.state_bytes = 64, .max_verify_tokens = 2};
   const SmallCache kinds[] = {
-      {.name = "full", .groups = {full}, .blocks = 20, .storage = PKV_STORAGE_NONE},
+      {.name = "full", .groups = {full}, .blocks = 20, .storage = PKV_STORAGE_EXTERNAL},
       {.name = "without an index",
        .groups = {full},
        .blocks = 20,
        .prefix = false,
-       .storage = PKV_STORAGE_NONE,
+       .storage = PKV_STORAGE_EXTERNAL,
        .watermark = 2},
-      {.name = "window", .groups = {full, window}, .blocks = 20, .storage = PKV_STORAGE_NONE},
-      {.name = "states", .groups = {full, states}, .blocks = 24, .storage = PKV_STORAGE_NONE},
+      {.name = "window", .groups = {full, window}, .blocks = 20, .storage = PKV_STORAGE_EXTERNAL},
+      {.name = "states", .groups = {full, states}, .blocks = 24, .storage = PKV_STORAGE_EXTERNAL},
       {.name = "shared memory",
        .groups = {full, window},
        .blocks = 16,
        .shared = true,
-       .storage = PKV_STORAGE_NONE,
+       .storage = PKV_STORAGE_EXTERNAL,
        .watermark = 1},
       {.name = "window and watermark",
        .groups = {full, window},
        .blocks = 20,
-       .storage = PKV_STORAGE_NONE,
+       .storage = PKV_STORAGE_EXTERNAL,
        .watermark = 1},
       {.name = "states in shared memory",
        .groups = {full, states},
        .blocks = 16,
        .shared = true,
-       .storage = PKV_STORAGE_NONE,
+       .storage = PKV_STORAGE_EXTERNAL,
        .watermark = 1},
   };
   const uint64_t first = pkv::test::number_in("PKV_SEED", 1),
@@ -429,8 +429,8 @@ TEST(VictimsOfForks, AreNoMoreThanTheStepNeeds) {
 // beside `others` more for each of them, some of which must be suspended. Blocks leave the windows
 // of all.
 uint64_t bytes_to_choose(uint64_t sessions, uint64_t others, bool groups_share_memory) {
-  ModelConfig config =
-      config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 5 * (1 + others) * sessions, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(Model{1, 1, 1, 16, 0, PKV_F32, 32}, 5 * (1 + others) * sessions,
+                                 PKV_STORAGE_EXTERNAL);
   if (groups_share_memory) share_memory(config);
   Cache cache = create(config);
   std::vector<Session> all;

@@ -21,7 +21,7 @@ Text text(uint32_t n) {
 
 Cache make_cache(uint64_t blocks) {
   auto prefix = made<pkv_prefix_config>();
-  ModelConfig config = config_of(model, blocks, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(model, blocks, PKV_STORAGE_EXTERNAL);
   config.prefix = &prefix;
   config.watermark_blocks = watermark;
   return create(config);
@@ -174,7 +174,7 @@ TEST(Admission, MatchesAndReservesOrDoesNeither) {
     EXPECT_EQ(0u, info_of(session).blocks);
     EXPECT_EQ(10u, available(cache)) << "a request that waits holds nothing";
     EXPECT_EQ(0u, prefix_stats_of(cache).matches);
-    EXPECT_EQ(0u, prefix_stats_of(cache).asked_tokens);
+    EXPECT_EQ(0u, prefix_stats_of(cache).lookup_tokens);
   }
   REFUSED(PKV_TOO_LARGE, pkv_session_admit(session, 64, text(64).data(), 16 * size + 1, &matched));
   EXPECT_EQ(99u, matched);
@@ -190,7 +190,7 @@ TEST(Admission, MatchesAndReservesOrDoesNeither) {
 }
 
 TEST(Admission, WithoutAnIndexItReserves) {
-  Cache cache = create(config_of(model, 8, PKV_STORAGE_NONE));
+  Cache cache = create(config_of(model, 8, PKV_STORAGE_EXTERNAL));
   Session session = open(cache), other = open(cache);
   uint64_t matched = 99;
   CHECK(pkv_session_admit(session, 20, text(20).data(), 100, &matched));
@@ -202,7 +202,7 @@ TEST(Admission, WithoutAnIndexItReserves) {
 // What a request in the queue finds stays as it was for the eviction policy, however often it asks.
 TEST(Admission, ARefusedOneIsNoUse) {
   auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
-  ModelConfig config = config_of(model, 12, PKV_STORAGE_NONE);
+  ModelConfig config = config_of(model, 12, PKV_STORAGE_EXTERNAL);
   config.prefix = &prefix;
   Cache cache = create(config);
   const Text rare = text(32);

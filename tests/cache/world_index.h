@@ -50,7 +50,7 @@ class WorldIndex : protected WorldSteps {
 
   void expect_followed(const pkv_hint& given, const Ids& text, const std::string& salt,
                        const pkv_hint_result& result) {
-    const bool accepted = result.outcome == PKV_HINT_OUTCOME_ACCEPTED;
+    const bool accepted = result.outcome == PKV_HINT_OUTCOME_DONE;
     // A pin that was clipped ends where less of the text was cached.
     const std::pair pin{Ids(text.begin(), text.begin() + static_cast<ptrdiff_t>(result.tokens)),
                         salt};

@@ -354,7 +354,7 @@ class WorldSessions {
   uint64_t max_draft() const {
     uint64_t limit = 6;
     for (const SmallGroup& group : kind_.groups)
-      if (group.has_states()) limit = std::min<uint64_t>(limit, group.max_draft_tokens);
+      if (group.has_states()) limit = std::min<uint64_t>(limit, group.max_verify_tokens);
     return limit;
   }
   bool drafts(const Talk& talk) const {

@@ -447,7 +447,7 @@ TEST(Cpp, LatentGroupsHaveNoValues) {
 TEST(Cpp, GroupsMayKeepStates) {
   pagedkv::LayerGroup group;
   group.kind = PKV_LAYERS_STATES, group.layers = 1, group.layer_bytes = sizeof(uint64_t);
-  group.checkpoint_tokens = 16, group.max_draft_tokens = 2, group.blocks = 16;
+  group.checkpoint_tokens = 16, group.max_verify_tokens = 2, group.blocks = 16;
   pagedkv::CacheConfig config;
   config.groups = &group;
   Cache cache(config);
@@ -579,7 +579,7 @@ TEST(Cpp, CopiesBlocksOfTheEngine) {
   group.blocks = blocks;
   pagedkv::CacheConfig config;
   config.groups = &group;
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
   config.block_io = &io;
   io.user = &memory;
   Cache cache(config);
@@ -679,11 +679,11 @@ TEST(Cpp, ComputesWithoutACache) {
   kv.layout = PKV_LAYOUT_PACKED, kv.block_size = 16, kv.kv_heads = KV_HEADS, kv.key_dim = DIM;
   kv.dtype = PKV_F32, kv.blocks = 2;
   kv.latent = 1;
-  const uint64_t bytes_of_keys = kv.plan();
+  const uint64_t bytes_of_keys = kv.init();
   kv.latent = 0;
-  EXPECT_EQ(kv.plan(), 2 * bytes_of_keys);
-  std::vector<float> memory(kv.plan() / sizeof(float));
-  kv.plan(memory.data());
+  EXPECT_EQ(kv.init(), 2 * bytes_of_keys);
+  std::vector<float> memory(kv.init() / sizeof(float));
+  kv.init(memory.data());
 
   constexpr size_t N = 20;
   std::vector<float> k(N * KV_HEADS * DIM), v(k.size());
@@ -722,8 +722,8 @@ TEST(Cpp, ComputesWithoutACache) {
 TEST(Cpp, RefusesBadConfigs) {
   pagedkv::CacheConfig config;
   EXPECT_EQ(status_of([&] { Cache{config}; }), PKV_INVALID_ARGUMENT);
-  EXPECT_GT(Cache::plan(small()).memory_bytes, 0u);
-  EXPECT_EQ(status_of([&] { Cache::plan(small(), 1); }), PKV_OUT_OF_RANGE);
+  EXPECT_GT(Cache::sizes(small()).memory_bytes, 0u);
+  EXPECT_EQ(status_of([&] { Cache::sizes(small(), 1); }), PKV_OUT_OF_RANGE);
   EXPECT_EQ(status_of([&] { pagedkv::hash_blocks(text(1), 0); }), PKV_INVALID_ARGUMENT);
 }
 

@@ -151,7 +151,7 @@ def case_sizes():
 def case_prefix():
     """Texts are the same with and without the prefix index, and with hardly any memory for it."""
     reference, figures = generate("--no-prefix")
-    assert figures["asked_tokens"] == figures["matched_tokens"] == 0, figures
+    assert figures["lookup_tokens"] == figures["matched_tokens"] == 0, figures
     for blocks in ("60", "27"):
         sessions, figures = generate("--blocks", blocks)
         assert (
@@ -181,7 +181,7 @@ def case_store():
     assert again == reference
     assert (
         later["matched_tokens"] > figures["matched_tokens"] + 100
-        and later["matched_tokens"] > 0.95 * later["asked_tokens"]
+        and later["matched_tokens"] > 0.95 * later["lookup_tokens"]
     ), (figures, later)
     pressed, figures = generate(
         "--max-tokens", "60", "--sessions", "6", "--store", str(store), "--blocks", "30"

@@ -180,7 +180,7 @@ void play_looks(const House& house) {
   uint64_t hashes[2], cached = 0;
   OK(pkv_prefix_hash_blocks(TextArg(tokens), block_size, hashes));
   const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
-  OK(pkv_hint_text(house.cache, TextArg(tokens), &prefetch, nullptr));
+  OK(pkv_hint_prompt(house.cache, TextArg(tokens), &prefetch, nullptr));
   OK(pkv_prefetch_wait(house.cache, TextArg(tokens), 1, &cached, nullptr));
   OK(pkv_prefix_clear(house.cache, nullptr, PKV_ALL_SALTS));
 }

@@ -163,10 +163,10 @@ TEST(Hooks, ThreadsThatAllocate) {
                 compute(cache, text, 1);
                 if (stored) {
                   uint64_t queued = 0, cached = 0;
-                  OK(pkv_store_flush(cache, 60000, &queued));
+                  OK(pkv_cache_flush_store(cache, 60000, &queued));
                   OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
                   const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
-                  OK(pkv_hint_text(cache, TextArg(text), &prefetch, nullptr));
+                  OK(pkv_hint_prompt(cache, TextArg(text), &prefetch, nullptr));
                   OK(pkv_prefetch_wait(cache, TextArg(text), 60000, &cached, nullptr));
                   HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
                                 static_cast<unsigned long long>(cached));
@@ -219,7 +219,7 @@ TEST(Hooks, ThreadsThatCopyBlocks) {
               ModelConfig config = small_model(64);
               config.model = made<pkv_layer_group>(
                   {.layers = 1, .kind = PKV_LAYERS_OPAQUE_KV, .layer_bytes = 100, .blocks = 64});
-              config.storage = PKV_STORAGE_NONE;
+              config.storage = PKV_STORAGE_EXTERNAL;
               config.block_io = &io;
               config.threads = 4;
               const auto prefix = made<pkv_prefix_config>();
@@ -249,10 +249,10 @@ TEST(Hooks, ThreadsThatCopyBlocks) {
               OK(pkv_session_close(session));
               OK(pkv_session_close(loaded));
               uint64_t queued = 0, cached = 0;
-              OK(pkv_store_flush(device.cache, 60000, &queued));
+              OK(pkv_cache_flush_store(device.cache, 60000, &queued));
               OK(pkv_prefix_clear(device.cache, nullptr, PKV_ALL_SALTS));
               const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
-              OK(pkv_hint_text(device.cache, TextArg(text), &prefetch, nullptr));
+              OK(pkv_hint_prompt(device.cache, TextArg(text), &prefetch, nullptr));
               OK(pkv_prefetch_wait(device.cache, TextArg(text), 60000, &cached, nullptr));
               HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
                             static_cast<unsigned long long>(cached));

@@ -86,7 +86,7 @@ TEST(Limits, AStepBeyondTheCacheAllocatesNothingLarge) {
 }
 
 TEST(Limits, BlocksShortIsExact) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_NONE})
+  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_EXTERNAL})
     IN_CHILD({
       ModelConfig config = small_model(20);
       config.storage = storage;
@@ -245,7 +245,7 @@ TEST(Limits, SlotsInIndices) {
   IN_CHILD({
     ModelConfig config = small_model((1u << 23) + 1);
     config.block_size = 256;
-    config.storage = PKV_STORAGE_NONE;
+    config.storage = PKV_STORAGE_EXTERNAL;
     pkv_cache cache = nullptr;
     OK(pkv_cache_create(&config, &cache));
     const pkv_session session = open_session(cache, 0);
@@ -306,8 +306,8 @@ TEST(Limits, ExtremeSizes) {
                 config.block_size = size;
                 config.model.blocks = blocks;
                 config.memory_bytes = bytes;
-                auto plan = made<pkv_cache_plan>();
-                const pkv_status status = pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
+                auto plan = made<pkv_cache_sizes>();
+                const pkv_status status = pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan);
                 if (status != PKV_OK) {
                   refused++;
                   HOSTILE_CHECK(status == PKV_INVALID_ARGUMENT || status == PKV_OVERFLOW ||
@@ -328,11 +328,11 @@ TEST(Limits, ExtremeSizes) {
 
 TEST(Limits, Groups) {
   IN_CHILD({
-    auto plan = made<pkv_cache_plan>();
+    auto plan = made<pkv_cache_sizes>();
     const auto try_groups = [&](std::vector<pkv_layer_group> groups) {
       auto config = made<pkv_cache_config>(
           {.group_count = static_cast<uint32_t>(groups.size()), .groups = groups.data()});
-      return pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan);
+      return pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan);
     };
     const uint32_t zero = 0, two = 2, twice[] = {0, 0}, far = UINT32_MAX;
     const pkv_layer_group one = group_of(1, 0, 4);

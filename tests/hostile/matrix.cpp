@@ -193,13 +193,14 @@ Arg struct_in(std::function<std::vector<unsigned char>(World&)> make, uint32_t s
 Arg text_in(char salt) {
   return pointer([salt](World& world) {
     const std::vector<int32_t> tokens(20, 1);
-    return bits(world.keep(pkv_text{sizeof(pkv_text), 0, world.keep_list(std::vector<char>{salt}),
-                                    1, world.keep_list(tokens), tokens.size()}));
+    return bits(
+        world.keep(pkv_prompt{sizeof(pkv_prompt), 0, world.keep_list(std::vector<char>{salt}), 1,
+                              world.keep_list(tokens), tokens.size()}));
   });
 }
 
 std::vector<Case> text_cases(size_t at) {
-  const auto in = in_struct<pkv_text>(at);
+  const auto in = in_struct<pkv_prompt>(at);
   return {in(WITH(it.struct_size = 0), invalid),
           in(WITH(it.struct_size++), invalid),
           in(WITH(it.reserved = 1), invalid),

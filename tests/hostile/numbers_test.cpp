@@ -91,12 +91,12 @@ const Exception anything[] = {
     {"", "sequences.query_positions[0]", "a position"},
     {"pkv_kv_write_slots", "slots", "2^64 - 1 is PKV_NO_SLOT"},
     {"pkv_kv_read_slots", "slots", "as above"},
-    {"pkv_kv_view_plan", "kv.k_block_stride", "written by the call"},
-    {"pkv_kv_view_plan", "kv.k_row_stride", "as above"},
-    {"pkv_kv_view_plan", "kv.k_head_stride", "as above"},
-    {"pkv_kv_view_plan", "kv.v_block_stride", "as above"},
-    {"pkv_kv_view_plan", "kv.v_row_stride", "as above"},
-    {"pkv_kv_view_plan", "kv.v_head_stride", "as above"},
+    {"pkv_kv_view_init", "kv.k_block_stride", "written by the call"},
+    {"pkv_kv_view_init", "kv.k_row_stride", "as above"},
+    {"pkv_kv_view_init", "kv.k_head_stride", "as above"},
+    {"pkv_kv_view_init", "kv.v_block_stride", "as above"},
+    {"pkv_kv_view_init", "kv.v_row_stride", "as above"},
+    {"pkv_kv_view_init", "kv.v_head_stride", "as above"},
     {"pkv_prefix_get_stats", "salt_size", "2^64 - 1 is PKV_ALL_SALTS"},
     {"pkv_prefix_clear", "salt_size", "2^64 - 1 is PKV_ALL_SALTS"},
     {"pkv_prefix_read_events", "next", "a number of an event, of which none is there"},
@@ -272,7 +272,7 @@ std::vector<Variant> variants_of(const std::string& name) {
       {"pkv_kv_read", {changed(2, add_positions), changed(1, add_matrices)}},
       {"pkv_kv_write_slots", {changed(1, add_matrices)}},
       {"pkv_kv_read_slots", {changed(1, add_matrices)}},
-      {"pkv_kv_view_plan", {changed(0, add_matrices)}},
+      {"pkv_kv_view_init", {changed(0, add_matrices)}},
       {"pkv_file_save", {changed(3, add_key)}},
       {"pkv_session_open",
        {changed<pkv_session_config>(1,
@@ -283,7 +283,7 @@ std::vector<Variant> variants_of(const std::string& name) {
       {"pkv_cache_create",
        {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, fill_group),
         changed(0, use_block_io)}},
-      {"pkv_cache_compute_plan",
+      {"pkv_cache_compute_sizes",
        {changed(0, add_store), changed(0, add_runner<pkv_cache_config>), changed(0, fill_group),
         changed(0, use_block_io)}},
       {"pkv_compute_create", {changed(0, add_runner<pkv_compute_config>)}},
@@ -552,8 +552,8 @@ TEST_P(Numbers, ReturnOnCachesOfEveryKind) {
     try_all(*GetParam(), *row, true);
     World::layers_keep = Layers::plain;
   }
-  SCOPED_TRACE(name_of(Place(PKV_STORAGE_NONE)));
-  try_all(*GetParam(), *row, true, PKV_STORAGE_NONE);
+  SCOPED_TRACE(name_of(Place(PKV_STORAGE_EXTERNAL)));
+  try_all(*GetParam(), *row, true, PKV_STORAGE_EXTERNAL);
 }
 
 std::vector<const Described*> pointers() {

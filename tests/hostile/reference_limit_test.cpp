@@ -43,7 +43,7 @@ class ReferenceLimit : public testing::Test {
     Session* const sessions[] = {&session};
     Batch batch(*cache_, sessions, std::span(&tokens, 1));
     const std::vector<float> zeros(tokens * 16);
-    const pkv_tensor rows = {const_cast<float*>(zeros.data()), PKV_F32, 0, 0, 0, 0};
+    const pkv_tensor rows = {const_cast<float*>(zeros.data()), PKV_F32, 0, 0, 0, 0, 0};
     for (const uint32_t layer : {0u, 1u}) batch.write(layer, &rows, &rows);
     batch.commit(text_.data() + session.length());
   }

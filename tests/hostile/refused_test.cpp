@@ -111,7 +111,7 @@ class Life : public Story {
                                         .first = 5,
                                         .retention = PKV_RETENTION_HIGH,
                                         .duration_ms = 1000});
-      call([&] { return pkv_hint_text(world.cache, TextArg(text, "p"), &hint, nullptr); });
+      call([&] { return pkv_hint_prompt(world.cache, TextArg(text, "p"), &hint, nullptr); });
     }
     if (session != nullptr) call([&] { return pkv_session_resume(session, &number, &total); });
     std::vector<unsigned char> bytes(1 << 17);

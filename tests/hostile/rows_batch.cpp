@@ -88,7 +88,7 @@ Change kept(std::vector<uint32_t> list) {
 // Begins a step of 3 tokens in a cache whose keys and values are the engine's.
 pkv_batch ids_only_batch(World& world) {
   ModelConfig config = world.make_config(4);
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
   OK(pkv_cache_create(&config, &world.more_caches.emplace_back()));
   pkv_session opened = nullptr;
   OK(pkv_session_open(world.more_caches.back(), nullptr, &opened));

@@ -132,8 +132,8 @@ std::vector<Case> rotation_cases() {
   add(CONFIG(g.rotation_matrices = &smaller), invalid);
   add(CONFIG(g.rotation_matrices = &larger), invalid);
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; g.rotation_matrices = &both), invalid);
-  add(CONFIG(g.rotation_matrices = &both; c.storage = PKV_STORAGE_NONE), unsupported);
-  add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; c.storage = PKV_STORAGE_NONE), unsupported);
+  add(CONFIG(g.rotation_matrices = &both; c.storage = PKV_STORAGE_EXTERNAL), unsupported);
+  add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD; c.storage = PKV_STORAGE_EXTERNAL), unsupported);
   // A run of keys of 64 dims is 64 dims, so latent values of 48 do not end with one.
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD;
              g.kind = PKV_LAYERS_LATENT, g.key_dim = 64, g.value_dim = 48),
@@ -168,7 +168,7 @@ std::vector<Case> config_cases() {
   const auto add = [&](const std::string& name, ChangeModel change, Wanted wanted) {
     cases.push_back(model_case(name, std::move(change), std::move(wanted)));
   };
-  add(CONFIG(c.layout = PKV_LAYOUT_PLAIN, c.storage = PKV_STORAGE_NONE), unsupported);
+  add(CONFIG(c.layout = PKV_LAYOUT_PLAIN, c.storage = PKV_STORAGE_EXTERNAL), unsupported);
   add(CONFIG(g.rotation = PKV_ROTATION_HADAMARD), fine);
   add(CONFIG(c.memory_directory = ""), invalid);
   add(CONFIG(c.groups_share_memory = 2), invalid);
@@ -229,7 +229,7 @@ std::vector<Case> config_cases() {
   add(CONFIG(c.prefix = &at_once), fine);
   add(CONFIG(c.prefix = &never), fine);
   add(CONFIG(c.prefix = &known), fine);
-  add(CONFIG(c.prefix = &known, c.storage = PKV_STORAGE_NONE), fine);
+  add(CONFIG(c.prefix = &known, c.storage = PKV_STORAGE_EXTERNAL), fine);
   static std::array<pkv_prefix_config, 6> sizes;
   sizes.fill(known);
   const uint32_t wrong[sizes.size()] = {0, 8, 24, 32, 48, 4096};
@@ -272,7 +272,7 @@ std::vector<Case> store_cases() {
   "store: " #__VA_ARGS__, [=]([[maybe_unused]] auto& config, [[maybe_unused]] auto& behind, \
                               [[maybe_unused]] auto& store) { __VA_ARGS__; }
   add(STORE(config.prefix = nullptr), unsupported);
-  add(STORE(config.storage = PKV_STORAGE_NONE), unsupported);
+  add(STORE(config.storage = PKV_STORAGE_EXTERNAL), unsupported);
   add(STORE(behind.store = nullptr), invalid);
   add(STORE(store.put = nullptr), invalid);
   add(STORE(store.get = nullptr), invalid);
@@ -335,9 +335,9 @@ std::vector<Case> state_cases() {
   add(CONFIG(of_states(g, UINT64_MAX)), overflow);
   add(CONFIG(of_states(g, uint64_t{1} << 60)), overflow);
   add(CONFIG(of_states(g, 8), g.checkpoint_tokens = 24), invalid);
-  add(CONFIG(of_states(g, 8), g.max_draft_tokens = UINT32_MAX), invalid);
+  add(CONFIG(of_states(g, 8), g.max_verify_tokens = UINT32_MAX), invalid);
   add(CONFIG(g.checkpoint_tokens = 16), invalid);
-  add(CONFIG(g.max_draft_tokens = 4), invalid);
+  add(CONFIG(g.max_verify_tokens = 4), invalid);
   return cases;
 }
 
@@ -356,7 +356,7 @@ std::vector<Case> opaque_cases() {
   };
   static const pkv_block_io empty = made<pkv_block_io>(), no_size{};
   add(CONFIG(move(c, g, 100)), fine);
-  add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_NONE), fine);
+  add(CONFIG(move(c, g, 100), c.storage = PKV_STORAGE_EXTERNAL), fine);
   add(CONFIG(move(c, g, UINT64_MAX)), invalid);
   add(CONFIG(move(c, g, uint64_t{1} << 60)), invalid);
   add(CONFIG(move(c, g, 0)), invalid);
@@ -376,7 +376,7 @@ std::vector<Case> opaque_cases() {
   add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.window = 16), invalid);
   add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.checkpoint_tokens = 24),
       invalid);
-  add(CONFIG(move(c, g, 100), g.max_draft_tokens = 1), invalid);
+  add(CONFIG(move(c, g, 100), g.max_verify_tokens = 1), invalid);
   return cases;
 }
 
@@ -434,9 +434,9 @@ std::vector<Function> pool_rows() {
 
 std::vector<Function> cache_rows() {
   const Arg cache = handle(Handle::cache);
-  Function plan{ROW(pkv_cache_compute_plan),
+  Function plan{ROW(pkv_cache_compute_sizes),
                 {config_in<pkv_cache_config>(cache_config), number(PKV_ALL_GROUPS),
-                 struct_out(sizeof(pkv_cache_plan))},
+                 struct_out(sizeof(pkv_cache_sizes))},
                 config_cases()};
   plan.add("group 1", set(1, 1), range);
   plan.add("group 0xFFFFFFFE", set(1, 0xFFFFFFFE), range);

@@ -26,7 +26,7 @@ std::vector<Function> hint_rows() {
                                              return made<pkv_hint>({.action = PKV_HINT_RETAIN});
                                            }),
             result = optional(struct_out(sizeof(pkv_hint_result)));
-  Function text{ROW(pkv_hint_text), {cache, text_in('p'), hint, result}, text_cases(1)};
+  Function text{ROW(pkv_hint_prompt), {cache, text_in('p'), hint, result}, text_cases(1)};
   add_hints(text, 2);
   const auto of_text = in_struct<pkv_hint>(2);
   for (const Case& each :

@@ -112,7 +112,7 @@ Function positions_row(Function row, bool writes) {
 }
 
 Function plan_row() {
-  Function row{ROW(pkv_kv_view_plan), {config_in<pkv_kv_view>(own_memory), out<uint64_t>()}};
+  Function row{ROW(pkv_kv_view_init), {config_in<pkv_kv_view>(own_memory), out<uint64_t>()}};
   const auto add = [&](std::string name, std::function<void(World&, pkv_kv_view&)> change,
                        Wanted wanted) { row.add(name, within(0, std::move(change)), wanted); };
   add(WITH(it.layout = PKV_LAYOUT_PACKED, it.block_size = 24), invalid);

@@ -214,7 +214,7 @@ std::vector<Function> prefix_rows() {
   hashes.add(
       "less than a block",
       [](World&, Values& values) {
-        reinterpret_cast<pkv_text*>(values[0])->n = 15;
+        reinterpret_cast<pkv_prompt*>(values[0])->n = 15;
         values[2] = 0;
       },
       fine);

@@ -12,9 +12,9 @@ std::vector<Function> store_rows() {
                 {cache, text_in('a'), number(60000), out<uint64_t>(), optional(out<uint64_t>())},
                 text_cases(1)};
   Function cancel{ROW(pkv_prefetch_cancel), {cache, text_in('a')}, text_cases(1)};
-  Function flush{ROW(pkv_store_flush), {cache, number(60000), out<uint64_t>()}};
+  Function flush{ROW(pkv_cache_flush_store), {cache, number(60000), out<uint64_t>()}};
   flush.cases = {{"no time", set(1, 0), fine}};
-  Function stats{ROW(pkv_store_get_stats), {cache, struct_out(sizeof(pkv_store_stats))}};
+  Function stats{ROW(pkv_cache_get_store_stats), {cache, struct_out(sizeof(pkv_store_stats))}};
 
   static const files::TemporaryDirectory folder;
   const auto directory = [](World& world) {

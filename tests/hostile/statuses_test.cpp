@@ -139,7 +139,7 @@ const Statuses untested = {
     {"pkv_redis_open", {"PKV_UNSUPPORTED"}},
     {"pkv_file_load", {"PKV_LIMIT_REACHED"}},
     {"pkv_hint_session", {"PKV_LIMIT_REACHED"}},
-    {"pkv_hint_text", {"PKV_LIMIT_REACHED"}},
+    {"pkv_hint_prompt", {"PKV_LIMIT_REACHED"}},
     {"pkv_session_admit", {"PKV_LIMIT_REACHED"}},
     {"pkv_session_fork", {"PKV_LIMIT_REACHED"}},
     {"pkv_session_open", {"PKV_LIMIT_REACHED"}},
@@ -226,9 +226,9 @@ TEST(Statuses, WithoutIndexOrStore) {
   WANT(PKV_UNSUPPORTED, pkv_prefix_set_quota(cache, nullptr, 0, 1));
   WANT(PKV_UNSUPPORTED, pkv_prefetch_wait(cache, TextArg({&token, 1}), 0, &number, nullptr));
   WANT(PKV_UNSUPPORTED, pkv_prefetch_cancel(cache, TextArg({&token, 1})));
-  WANT(PKV_UNSUPPORTED, pkv_store_flush(cache, 0, &number));
+  WANT(PKV_UNSUPPORTED, pkv_cache_flush_store(cache, 0, &number));
   auto stats = made<pkv_store_stats>();
-  WANT(PKV_UNSUPPORTED, pkv_store_get_stats(cache, &stats));
+  WANT(PKV_UNSUPPORTED, pkv_cache_get_store_stats(cache, &stats));
   OK(pkv_cache_destroy(cache));
   world.close();
 }

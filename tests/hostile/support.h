@@ -114,7 +114,7 @@ inline constexpr uint32_t layers = 2, query_heads = 4, kv_heads = 2, dim = 16, b
 inline constexpr size_t kv_floats = size_t{kv_heads} * dim, q_floats = size_t{query_heads} * dim;
 
 inline pkv_tensor tensor(const void* data, pkv_dtype dtype = PKV_F32) {
-  return {const_cast<void*>(data), dtype, 0, 0, 0, 0};
+  return {const_cast<void*>(data), dtype, 0, 0, 0, 0, 0};
 }
 
 // Returns n numbers in [-1, 1) that depend on `seed` only.

@@ -117,7 +117,7 @@ void World::store_some() {
 void World::rest() {
   if (!place.has_store()) return;
   uint64_t number = 0;
-  OK(pkv_store_flush(cache, 60000, &number));
+  OK(pkv_cache_flush_store(cache, 60000, &number));
   const std::vector<int32_t> tokens(1, 1);
   for (const char* const salt : {"", "a", "p"})
     OK(pkv_prefetch_wait(cache, TextArg(tokens, salt), 60000, &number, nullptr));
@@ -139,7 +139,7 @@ pkv_layer_group states_of_one_layer(uint64_t blocks) {
   return made<pkv_layer_group>({.layers = 1,
                                 .kind = PKV_LAYERS_STATES,
                                 .layer_bytes = state_bytes,
-                                .max_draft_tokens = 3,
+                                .max_verify_tokens = 3,
                                 .blocks = blocks});
 }
 
@@ -169,15 +169,15 @@ void move_elsewhere(pkv_cache_config& config) {
          .sink_tokens = group.sink_tokens,
          .layer_bytes = 50,
          .checkpoint_tokens = group.checkpoint_tokens,
-         .max_draft_tokens = group.max_draft_tokens,
+         .max_verify_tokens = group.max_verify_tokens,
          .blocks = group.blocks});
   config.block_io = &forgetful_device;
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
 }
 
 void share_memory(ModelConfig& config) {
-  auto plan = made<pkv_cache_plan>();
-  OK(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+  auto plan = made<pkv_cache_sizes>();
+  OK(pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan));
   config.memory_bytes = plan.memory_bytes;
   auto* const groups = const_cast<pkv_layer_group*>(config.groups);  // they are variables
   for (uint32_t g = 0; g < std::max(config.group_count, 1u); g++) groups[g].blocks = 0;
@@ -239,7 +239,7 @@ World::World(const Place& kept_in, uint32_t threads, bool stored)
 
   const uint32_t three = 3;
   OK(pkv_batch_begin(cache, 1, &stepping, &three, &batch));
-  if (kind != PKV_STORAGE_NONE) write_layers(batch, three, 4);
+  if (kind != PKV_STORAGE_EXTERNAL) write_layers(batch, three, 4);
 }
 
 void World::write_layers(pkv_batch step, size_t tokens, uint64_t seed) {
@@ -310,16 +310,16 @@ void World::pin_some() {
   OK(pkv_session_set_tokens(ended, 0, tokens.size(), tokens.data()));
   OK(pkv_session_close(ended));
   const auto pin = made<pkv_hint>({.action = PKV_HINT_PIN});
-  OK(pkv_hint_text(cache, TextArg(tokens, "p"), &pin, nullptr));
+  OK(pkv_hint_prompt(cache, TextArg(tokens, "p"), &pin, nullptr));
   uint64_t queued = 0;
-  if (place.has_store()) OK(pkv_store_flush(cache, 60000, &queued));
+  if (place.has_store()) OK(pkv_cache_flush_store(cache, 60000, &queued));
 }
 
 void World::fill(pkv_session target, size_t tokens, uint64_t seed) {
   const uint32_t count = static_cast<uint32_t>(tokens);
   pkv_batch step = nullptr;
   OK(pkv_batch_begin(target == foreign ? other : cache, 1, &target, &count, &step));
-  if (place.storage != PKV_STORAGE_NONE) write_layers(step, tokens, seed);
+  if (place.storage != PKV_STORAGE_EXTERNAL) write_layers(step, tokens, seed);
   OK(pkv_batch_commit(step, 0, nullptr));
 }
 

@@ -23,8 +23,8 @@ struct Place {
 };
 // The directory's name is so long that each copy of it takes memory.
 inline constexpr Place in_file{PKV_STORAGE_PAGED, "/dev/shm/././././././././."};
-inline constexpr Place elsewhere{PKV_STORAGE_NONE, nullptr, true};
-inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_NONE, elsewhere};
+inline constexpr Place elsewhere{PKV_STORAGE_EXTERNAL, nullptr, true};
+inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_EXTERNAL, elsewhere};
 std::string name_of(const Place& place);
 
 // The hooks of a device that forgets all that is written to it.

@@ -31,8 +31,9 @@ class CoverageRule : public testing::Test {
     shape.sinks = kind.sinks;
     shape.kind = kind.state_bytes != 0 ? PKV_LAYERS_STATES : PKV_LAYERS_KV;
     shape.layer_bytes = kind.state_bytes;
-    groups.push_back(std::make_unique<Group>(PKV_STORAGE_NONE, PKV_LAYOUT_PACKED, shape, block_size,
-                                             4, 0, memory_, PKV_HUGE_PAGES_OFF, "", nullptr));
+    groups.push_back(std::make_unique<Group>(PKV_STORAGE_EXTERNAL, PKV_LAYOUT_PACKED, shape,
+                                             block_size, 4, 0, memory_, PKV_HUGE_PAGES_OFF, "",
+                                             nullptr));
   }
 
   HookMemory memory_{nullptr};

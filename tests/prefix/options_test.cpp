@@ -23,7 +23,7 @@ double weight(uint64_t active_parameters, const std::vector<pkv_layer_group>& gr
   const auto prefix = made<pkv_prefix_config>({.active_parameters = active_parameters});
   return check_config(made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
                                               .groups = groups.data(),
-                                              .storage = PKV_STORAGE_NONE,
+                                              .storage = PKV_STORAGE_EXTERNAL,
                                               .prefix = &prefix,
                                               .block_io = block_io}))
       .prefix->weight_per_token;

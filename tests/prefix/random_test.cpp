@@ -51,7 +51,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
 
   void make(uint64_t blocks) {
     auto prefix = made<pkv_prefix_config>({.eviction = GetParam()});
-    ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
+    ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_EXTERNAL);
     config.prefix = &prefix;
     const pkv_allocator allocator = {Allocator::alloc, Allocator::free, &memory_};
     config.allocator = &allocator;

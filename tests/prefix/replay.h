@@ -18,10 +18,10 @@ constexpr bool learns = false;
 constexpr bool learns = true;
 #endif
 
-// Makes a cache of storage NONE with a prefix index.
+// Makes a cache of storage EXTERNAL with a prefix index.
 inline cache_test::Cache cache_of(uint64_t blocks, uint32_t block_size, pkv_eviction eviction) {
   auto prefix = made<pkv_prefix_config>({.eviction = eviction});
-  ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
+  ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_EXTERNAL);
   config.block_size = block_size;
   config.prefix = &prefix;
   return cache_test::create(config);

@@ -1,6 +1,7 @@
 // A salt hides what others have cached: a match does not find it, and a look-up takes as long as
 // one for a text that is not cached at all.
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "replay.h"
@@ -58,36 +59,51 @@ TEST_F(Salts, AMillionLookUpsFindNothingOfOthers) {
   EXPECT_EQ(0u, found);
 }
 
-TEST_F(Salts, AForeignTextTakesAsLongAsAnUnknownOne) {
-  constexpr uint32_t rounds = 20000;
-  enum { foreign, unknown, own, kinds };
-  std::vector<double> nanoseconds[kinds];
-  for (uint32_t i = 0; i < rounds; i++) {
-    const uint32_t n = i % text_count * salt_count;
-    const std::vector<int32_t> texts[kinds] = {text(n + 1), text(n + salt_count * text_count),
-                                               text(n)};
-    for (int kind = 0; kind < kinds; kind++) {
-      cache_test::Session session = open(salt(0));
-      const auto begin = Clock::now();
-      const uint64_t matched = replay::match(session, texts[kind]);
-      nanoseconds[kind].push_back(
-          std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
-      ASSERT_EQ(kind == own ? text_tokens : 0, matched);
+// The median times of look-ups of each kind, which take turns to be the first of a round.
+enum Kind { foreign, unknown, own, kinds };
+using Times = std::array<double, kinds>;
+
+class TimedSalts : public Salts {
+ protected:
+  Times look_up(uint32_t rounds) {
+    std::array<std::vector<double>, kinds> nanoseconds;
+    for (uint32_t i = 0; i < rounds; i++) {
+      const uint32_t n = i % text_count * salt_count;
+      const std::array<std::vector<int32_t>, kinds> texts = {
+          text(n + 1), text(n + salt_count * text_count), text(n)};
+      for (uint32_t k = 0; k < kinds; k++) {
+        const uint32_t kind = (i + k) % kinds;
+        cache_test::Session session = open(salt(0));
+        const auto begin = Clock::now();
+        const uint64_t matched = replay::match(session, texts[kind]);
+        nanoseconds[kind].push_back(
+            std::chrono::duration<double, std::nano>(Clock::now() - begin).count());
+        EXPECT_EQ(kind == own ? text_tokens : 0, matched);
+      }
     }
+    Times median;
+    for (uint32_t kind = 0; kind < kinds; kind++) {
+      const auto middle = nanoseconds[kind].begin() + rounds / 2;
+      std::nth_element(nanoseconds[kind].begin(), middle, nanoseconds[kind].end());
+      median[kind] = *middle;
+    }
+    return median;
   }
-  double median[kinds];
-  for (int kind = 0; kind < kinds; kind++) {
-    std::nth_element(nanoseconds[kind].begin(), nanoseconds[kind].begin() + rounds / 2,
-                     nanoseconds[kind].end());
-    median[kind] = nanoseconds[kind][rounds / 2];
+};
+
+// What else the machine does moves medians, too, but not each time. A difference that a tenant can
+// measure is there each time, and a hit takes several times as long.
+TEST_F(TimedSalts, AForeignTextTakesAsLongAsAnUnknownOne) {
+  bool equal = false;
+  for (int attempt = 0; attempt < 5 && !equal; attempt++) {
+    const Times median = look_up(4000);
+    std::printf("median of a look-up: foreign %.0f ns, unknown %.0f ns, own %.0f ns\n",
+                median[foreign], median[unknown], median[own]);
+    const double ratio = median[foreign] / median[unknown];
+    equal = 1 / 1.3 < ratio && ratio < 1.3;
+    EXPECT_GT(median[own] / median[unknown], 1.3) << "or this test could not tell";
   }
-  std::printf("median of a look-up: foreign %.0f ns, unknown %.0f ns, own %.0f ns\n",
-              median[foreign], median[unknown], median[own]);
-  // Medians of 20,000 alternating look-ups differ by some percent on a busy machine. A hit takes
-  // several times as long.
-  EXPECT_LT(median[foreign] / median[unknown], 1.3);
-  EXPECT_GT(median[foreign] / median[unknown], 1 / 1.3);
-  EXPECT_GT(median[own] / median[unknown], 1.3) << "or this test could not tell";
+  EXPECT_TRUE(equal);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ const Groups kinds[] = {
 };
 
 cache_test::Cache create(const Groups& kind, uint64_t blocks) {
-  ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
+  ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_EXTERNAL);
   pkv_layer_group groups[] = {config.model, config.model};
   groups[1].window = kind.window;
   if (kind.state_bytes != 0)
@@ -38,7 +38,7 @@ cache_test::Cache create(const Groups& kind, uint64_t blocks) {
   config.groups = groups;
   config.group_count = kind.window == 0 && kind.state_bytes == 0 ? 1 : 2;
   if (kind.share_memory) {
-    config.memory_bytes = cache_test::plan_of(config).memory_bytes;
+    config.memory_bytes = cache_test::sizes_of(config).memory_bytes;
     config.groups_share_memory = 1;
     groups[0].blocks = groups[1].blocks = 0;
   }

@@ -42,7 +42,7 @@ class World {
  public:
   World(Groups kind, int32_t others) {
     const uint64_t blocks = 6 * static_cast<uint64_t>(others) + 1000;
-    ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_NONE);
+    ModelConfig config = cache_test::config_of({}, blocks, PKV_STORAGE_EXTERNAL);
     pkv_layer_group groups[] = {config.model, config.model};
     groups[1].window = 2 * block_size;
     auto prefix = made<pkv_prefix_config>({.max_events = 64});
@@ -54,7 +54,7 @@ class World {
     }
     if (kind == Groups::window) groups[1].blocks = blocks / 3 * 2;  // of these it is short first
     if (kind == Groups::shared_memory) {
-      config.memory_bytes = blocks * cache_test::plan_of(config).bytes_per_block;
+      config.memory_bytes = blocks * cache_test::sizes_of(config).bytes_per_block;
       config.groups_share_memory = 1;
       cache_test::set_blocks(config, 0);
     }
@@ -414,7 +414,8 @@ TEST(VisitsTest, OfAPieceOfASaveDoNotGrow) {
 // What a call on all of a small cache visits does not depend on what other caches have, or had.
 TEST(VisitsTest, OfACacheDoNotGrowWithTheSessionsOfAnother) {
   const auto visits = [] {
-    cache_test::Cache cache = cache_test::create(cache_test::config_of({}, 16, PKV_STORAGE_NONE));
+    cache_test::Cache cache =
+        cache_test::create(cache_test::config_of({}, 16, PKV_STORAGE_EXTERNAL));
     Session session = cache_test::open(cache);
     cache_test::grow(cache, session, 8);
     std::vector<uint64_t> counts;
@@ -431,7 +432,7 @@ TEST(VisitsTest, OfACacheDoNotGrowWithTheSessionsOfAnother) {
   };
   const std::vector<uint64_t> alone = visits();
   const cache_test::Cache other =
-      cache_test::create(cache_test::config_of({}, 16, PKV_STORAGE_NONE));
+      cache_test::create(cache_test::config_of({}, 16, PKV_STORAGE_EXTERNAL));
   std::vector<Session> sessions;
   for (size_t i = 0; i < 20'000; i++) sessions.push_back(cache_test::open(other));
   EXPECT_EQ(visits(), alone);

@@ -131,7 +131,7 @@ PlayFigures play(const std::string& addresses, size_t threads, uint64_t seed, in
   CHECK(pkv_cache_validate(cache));
   pkv_store_stats stats{};
   stats.struct_size = sizeof stats;
-  CHECK(pkv_store_get_stats(cache, &stats));
+  CHECK(pkv_cache_get_store_stats(cache, &stats));
   all.written = stats.written_items;
   all.asked = stats.asked_items;
   all.read = stats.read_items;

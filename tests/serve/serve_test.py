@@ -108,7 +108,7 @@ def case_traces():
     """
     prompts = [line(1000 * i, 1300, 5, [7, 8, 9 + i]) for i in range(4)]
     one = figures("--ids-only", "--trace", trace(prompts))["runs"][0]
-    assert one["matched_tokens"] == 3 * 1024 and one["asked_tokens"] == 4 * 1299, one[
+    assert one["matched_tokens"] == 3 * 1024 and one["lookup_tokens"] == 4 * 1299, one[
         "matched_tokens"
     ]
     one = figures("--ids-only", "--salts", 1000, "--trace", trace(prompts))["runs"][0]

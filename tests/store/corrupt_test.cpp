@@ -245,7 +245,7 @@ TEST(Mismatch, OfTheModel) {
     expect_mismatch(other, rotated);
   }
   Plan none = plan;
-  none.storage = PKV_STORAGE_NONE;
+  none.storage = PKV_STORAGE_EXTERNAL;
   expect_mismatch(plan, none);
   expect_mismatch(none, plan);
   Plan two = plan;
@@ -594,7 +594,7 @@ std::vector<Golden> goldens() {
                     .window = 20,
                     .sinks = 3}};
   hybrid.prefix = true;
-  ids.storage = PKV_STORAGE_NONE;
+  ids.storage = PKV_STORAGE_EXTERNAL;
   mixed.groups = {{}, elsewhere, window_elsewhere, states_elsewhere};
   mixed.prefix = true;
   std::vector<Golden> all = {{"plain", Plan{}}, {"quantised", quantised}, {"hybrid", hybrid},

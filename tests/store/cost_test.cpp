@@ -199,12 +199,12 @@ struct Cost {
 
 class Costs : public testing::TestWithParam<Kind> {
  protected:
-  // Makes a cache of 64 blocks. Its storage is NONE, so that the content that a file claims costs
-  // no keys and values.
+  // Makes a cache of 64 blocks. Its storage is EXTERNAL, so that the content that a file claims
+  // costs no keys and values.
   static Cache create_small(uint32_t window) {
     Plan plan;
     plan.groups = {{.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16, .window = window}};
-    plan.storage = PKV_STORAGE_NONE;
+    plan.storage = PKV_STORAGE_EXTERNAL;
     plan.prefix = true;
     plan.blocks = 64;
     return create(plan);
@@ -320,7 +320,7 @@ class Collisions {
   explicit Collisions(uint32_t n) {
     Plan plan;
     plan.groups = {{.layers = 1, .query_heads = 1, .kv_heads = 1, .key_dim = 16}};
-    plan.storage = PKV_STORAGE_NONE;
+    plan.storage = PKV_STORAGE_EXTERNAL;
     plan.blocks = n;
     cache_ = create(plan);
     for (uint32_t i = 0; i < n; i++) {

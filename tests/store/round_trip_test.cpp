@@ -175,7 +175,7 @@ TEST(RoundTrip, BetweenInstructionSets) {
 }
 
 TEST(RoundTrip, WithoutKeysAndValues) {
-  Plan setup{.storage = PKV_STORAGE_NONE};
+  Plan setup{.storage = PKV_STORAGE_EXTERNAL};
   expect_round_trip(setup, setup);
   Plan other = setup;
   other.block_size = 48;

@@ -35,7 +35,7 @@ struct Plan {
   EngineMemory* engine = nullptr;  // has the opaque groups; each cache has its own
 
   bool has_rows(uint32_t layer) const {
-    return storage != PKV_STORAGE_NONE && !of_layer(layer).opaque();
+    return storage != PKV_STORAGE_EXTERNAL && !of_layer(layer).opaque();
   }
   const Model& of_layer(uint32_t layer) const {
     size_t g = 0;

@@ -125,9 +125,9 @@ inline Pool make_pool(uint32_t blocks) {
   return Pool(pool);
 }
 
-inline pkv_cache_plan plan_of(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
-  auto plan = made<pkv_cache_plan>();
-  CHECK(pkv_cache_compute_plan(&config, group, &plan));
+inline pkv_cache_sizes sizes_of(const pkv_cache_config& config, uint32_t group = PKV_ALL_GROUPS) {
+  auto plan = made<pkv_cache_sizes>();
+  CHECK(pkv_cache_compute_sizes(&config, group, &plan));
   return plan;
 }
 
@@ -139,7 +139,7 @@ inline void set_blocks(const pkv_cache_config& config, uint64_t blocks) {
 
 // The memory of the blocks of all groups becomes one memory that they share.
 inline void share_memory(pkv_cache_config& config) {
-  config.memory_bytes = plan_of(config).memory_bytes;
+  config.memory_bytes = sizes_of(config).memory_bytes;
   set_blocks(config, 0);
   config.groups_share_memory = 1;
 }
@@ -166,7 +166,7 @@ inline pkv_prefix_stats prefix_stats_of(pkv_cache cache, const char* salt = null
 
 inline pkv_store_stats store_stats_of(pkv_cache cache) {
   auto stats = made<pkv_store_stats>();
-  CHECK(pkv_store_get_stats(cache, &stats));
+  CHECK(pkv_cache_get_store_stats(cache, &stats));
   return stats;
 }
 
@@ -174,7 +174,7 @@ inline pkv_store_stats store_stats_of(pkv_cache cache) {
 // minute.
 inline uint64_t flush_store(pkv_cache cache) {
   uint64_t queued = 99;
-  CHECK(pkv_store_flush(cache, 60000, &queued));
+  CHECK(pkv_cache_flush_store(cache, 60000, &queued));
   return queued;
 }
 
@@ -222,7 +222,7 @@ inline void commit(Batch& batch, std::span<const int32_t> tokens = {}) {
   batch.forget();
 }
 
-// Adds tokens without keys and values, for storage NONE.
+// Adds tokens without keys and values, for storage EXTERNAL.
 inline void grow(pkv_cache cache, pkv_session session, uint32_t tokens) {
   Batch batch = begin(cache, {session}, {tokens});
   commit(batch);

@@ -20,7 +20,7 @@ inline pkv_hint_result hint(pkv_cache cache, pkv_hint_action action,
                             const pkv_hint& bounds = {}) {
   const pkv_hint given = hint_of(action, bounds);
   auto result = made<pkv_hint_result>();
-  CHECK(pkv_hint_text(cache, TextArg(tokens, salt), &given, &result));
+  CHECK(pkv_hint_prompt(cache, TextArg(tokens, salt), &given, &result));
   return result;
 }
 

@@ -212,7 +212,7 @@ class ReferenceLlama {
 };
 
 inline pkv_tensor dense(std::vector<float>& rows) {
-  return {rows.data(), PKV_F32, 0, 0, 0, 4 * rows.size()};
+  return {rows.data(), PKV_F32, 0, 0, 0, 0, 4 * rows.size()};
 }
 
 // The model over a cache of the library, with one session.

@@ -23,10 +23,10 @@ class TextArg {
  public:
   TextArg(std::span<const int32_t> tokens, std::string_view salt = {})
       : text_{sizeof text_, 0, salt.data(), salt.size(), tokens.data(), tokens.size()} {}
-  operator const pkv_text*() const { return &text_; }
+  operator const pkv_prompt*() const { return &text_; }
 
  private:
-  pkv_text text_;
+  pkv_prompt text_;
 };
 
 // Returns a stream of a buffer.

@@ -108,7 +108,7 @@ class Rows {
   // Returns these rows, from `first` on, as a tensor of the library.
   pkv_tensor tensor(size_t first = 0) {
     const size_t begin = offset_ + first * static_cast<size_t>(row_stride_) * bytes_of(dtype_);
-    return {&bytes_[begin], dtype_, row_stride_, head_stride_, 0, bytes_.size() - begin};
+    return {&bytes_[begin], dtype_, 0, row_stride_, head_stride_, 0, bytes_.size() - begin};
   }
 
   Rows& fill(Random& random, float amplitude = 1) {

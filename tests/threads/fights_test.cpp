@@ -268,7 +268,7 @@ TEST(Fights, DestroyWhileOthersCall) { check_destroy(1); }
 // which is recognised by its length, or to nothing.
 TEST(Fights, HandlesNeverLeadToAnothersObject) {
   ModelConfig config = small_model(64);
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
   pkv_cache cache = nullptr;
   OK(pkv_cache_create(&config, &cache));
   const storm::Clock clock(30'000);

@@ -38,7 +38,7 @@ void give_hint(const Elsewhere& at, pkv_session session, Random& random) {
     const pkv_status status = pkv_hint_session(session, &given, nullptr);
     if (status != PKV_STALE_HANDLE && status != PKV_BUSY) check(status, "hint");
   } else if (given.action != PKV_HINT_RETURN) {
-    CHECK(pkv_hint_text(at.cache, TextArg(whole), &given, nullptr));
+    CHECK(pkv_hint_prompt(at.cache, TextArg(whole), &given, nullptr));
   }
 }
 

@@ -37,11 +37,11 @@ class RoomStorm : public testing::TestWithParam<Room> {
     if (GetParam().with_store)
       config.store = &store;
     else
-      config.storage = PKV_STORAGE_NONE;
+      config.storage = PKV_STORAGE_EXTERNAL;
     if (GetParam().groups_share_memory) {
-      pkv_cache_plan plan{};
+      pkv_cache_sizes plan{};
       plan.struct_size = sizeof plan;
-      OK(pkv_cache_compute_plan(&config, 1, &plan));
+      OK(pkv_cache_compute_sizes(&config, 1, &plan));
       config.memory_bytes = pages * plan.bytes_per_block;
       for (pkv_layer_group& group : groups) group.blocks = 0;
       config.groups_share_memory = 1;

@@ -165,7 +165,7 @@ class Stalls : public Prefix {
 
   void flush_store() {
     uint64_t queued = 0;
-    if (store_ != nullptr) CHECK(pkv_store_flush(cache_, 60000, &queued));
+    if (store_ != nullptr) CHECK(pkv_cache_flush_store(cache_, 60000, &queued));
   }
 };
 

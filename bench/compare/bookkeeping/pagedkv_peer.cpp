@@ -41,7 +41,7 @@ class Ids {
     const auto prefix = made<pkv_prefix_config>();
     auto config = made<pkv_cache_config>();
     config.groups = &group;
-    config.storage = PKV_STORAGE_NONE;
+    config.storage = PKV_STORAGE_EXTERNAL;
     config.block_size = block_size;
     config.prefix = &prefix;
     check(pkv_cache_create(&config, &cache_), "create");

@@ -18,7 +18,7 @@ class Lists:
                 key_dim=16,
                 block_size=16,
                 blocks=blocks,
-                storage=pagedkv.Storage.NONE,
+                storage=pagedkv.Storage.EXTERNAL,
                 prefix=pagedkv.PrefixConfig(),
             )
         )

@@ -30,7 +30,7 @@ pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& p
   group.blocks = capacity;
   auto config = made<pkv_cache_config>();
   config.groups = &group;
-  config.storage = PKV_STORAGE_NONE;
+  config.storage = PKV_STORAGE_EXTERNAL;
   config.block_size = library_tokens(blocks);
   config.prefix = &prefix;
   pkv_cache cache;
@@ -51,7 +51,7 @@ pkv_session open(pkv_cache cache, const Blocks& blocks, const Text& text) {
 
 pkv_hint return_in(double seconds) {
   const uint64_t ms = seconds == never_returns
-                          ? PKV_HINT_NEVER
+                          ? PKV_NEVER
                           : static_cast<uint64_t>(std::clamp(1000 * seconds, 1.0, 1e11));
   return {.struct_size = sizeof(pkv_hint), .action = PKV_HINT_RETURN, .duration_ms = ms};
 }

@@ -48,13 +48,13 @@ static void open_memory(arrays* a, const llama2* model, const options* o) {
   a->views = new_array(a->layers, sizeof *a->views);
   for (size_t l = 0; l < a->layers; l++) {
     a->views[l] = layer;
-    check(a, a->lib->kv_view_plan(&a->views[l], &bytes), "the arrays");
+    check(a, a->lib->kv_view_init(&a->views[l], &bytes), "the arrays");
   }
   a->bytes = bytes * a->layers;
   a->memory = new_array((size_t)a->bytes, 1);
   for (size_t l = 0; l < a->layers; l++) {
     a->views[l].k = a->memory + l * bytes;
-    check(a, a->lib->kv_view_plan(&a->views[l], &bytes), "the arrays");
+    check(a, a->lib->kv_view_init(&a->views[l], &bytes), "the arrays");
   }
 }
 

@@ -67,7 +67,7 @@ static void create_cache(engine* e, const options* o, size_t blocks, size_t wate
   }
 
   e->plan.struct_size = sizeof e->plan;
-  engine_check(e, e->lib->cache_compute_plan(&config, PKV_ALL_GROUPS, &e->plan), "the cache");
+  engine_check(e, e->lib->cache_compute_sizes(&config, PKV_ALL_GROUPS, &e->plan), "the cache");
   engine_check(e, e->lib->cache_create(&config, &e->cache), "the cache");
   e->info.struct_size = sizeof e->info;
   engine_check(e, e->lib->cache_get_info(e->cache, &e->info), "the cache");

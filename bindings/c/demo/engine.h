@@ -14,7 +14,7 @@ typedef struct engine {
   const llama2* model;
   pkv_cache cache;
   pkv_cache_info info;
-  pkv_cache_plan plan;
+  pkv_cache_sizes plan;
   bool prefixes;          /* the cache has a prefix index */
   double library_seconds; /* spent in begin, write, attend and commit so far */
   size_t rows_forwarded;

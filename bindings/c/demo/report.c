@@ -118,7 +118,7 @@ static figures figures_of(const run_result* r) {
   add(&f, "blocks saved by sharing, at peak", "%" PRIu64, t->peak_saved_blocks);
   add(&f, "blocks copied on write", "%" PRIu64, t->copied_blocks);
   add(&f, "tokens found in the prefix index", "%" PRIu64 " of %" PRIu64, t->matched_tokens,
-      t->asked_tokens);
+      t->lookup_tokens);
   add(&f, "  blocks evicted from it", "%" PRIu64, t->evicted_blocks);
   add(&f, "preemptions", "%zu", t->preemptions);
   for (size_t i = first_of_blocks; i < f.count && r->blocks == 0; i++) strcpy(f.texts[i], "-");
@@ -179,10 +179,10 @@ static void json_run(FILE* file, const run_result* r) {
           worst_case_utilization(r));
   fprintf(file,
           "   \"peak_saved_blocks\": %" PRIu64 ", \"copied_blocks\": %" PRIu64
-          ", \"matched_tokens\": %" PRIu64 ", \"asked_tokens\": %" PRIu64
+          ", \"matched_tokens\": %" PRIu64 ", \"lookup_tokens\": %" PRIu64
           ",\n"
           "   \"evicted_blocks\": %" PRIu64 ", \"preemptions\": %zu}",
-          t->peak_saved_blocks, t->copied_blocks, t->matched_tokens, t->asked_tokens,
+          t->peak_saved_blocks, t->copied_blocks, t->matched_tokens, t->lookup_tokens,
           t->evicted_blocks, t->preemptions);
 }
 

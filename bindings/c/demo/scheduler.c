@@ -103,7 +103,7 @@ static bool begins_like_running(const scheduler* s, const sequence* q) {
   const engine* e = s->engine;
   uint64_t cached;
   if (!e->prefixes) return false;
-  const pkv_text prompt = {.struct_size = sizeof prompt, .tokens = q->tokens, .n = q->length - 1};
+  const pkv_prompt prompt = {.struct_size = sizeof prompt, .tokens = q->tokens, .n = q->length - 1};
   engine_check(e, e->lib->prefix_probe(e->cache, &prompt, &cached), "looking for a prefix");
   for (const sequence* other = s->sequences; other < s->sequences + s->count; other++) {
     size_t common = 0;
@@ -234,7 +234,7 @@ static void observe(scheduler* s) {
       t->worst_case += s->context;
     }
   if (used > t->peak_blocks) t->peak_blocks = used;
-  t->asked_tokens = prefix.asked_tokens;
+  t->lookup_tokens = prefix.lookup_tokens;
   t->matched_tokens = prefix.matched_tokens;
   t->evicted_blocks = prefix.evicted_blocks;
   t->copied_blocks = stats.copied_blocks;

@@ -47,9 +47,9 @@ typedef struct run_totals {
   uint64_t tokens, worst_case; /* held by sessions, and what their whole contexts would take; summed
                                   over passes */
   uint64_t peak_blocks, peak_saved_blocks, peak_bytes, copied_blocks;
-  uint64_t asked_tokens, matched_tokens; /* of prompts, and of what preempted sessions knew: looked
+  uint64_t lookup_tokens, matched_tokens; /* of prompts, and of what preempted sessions knew: looked
                                             for and found in the prefix index */
-  uint64_t evicted_blocks;               /* of the prefix index */
+  uint64_t evicted_blocks;                /* of the prefix index */
   double seconds;
 } run_totals;
 

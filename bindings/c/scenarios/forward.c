@@ -179,7 +179,7 @@ static pkv_status run_pass(player* p, pass* f, const cJSON* step) {
   }
   status = p->lib->batch_begin(p->cache, f->count, f->sessions, f->new_tokens, &batch);
   if (status != PKV_OK) return status;
-  const uint32_t layers = p->config.cache.storage == PKV_STORAGE_NONE ? 0 : p->config.layers;
+  const uint32_t layers = p->config.cache.storage == PKV_STORAGE_EXTERNAL ? 0 : p->config.layers;
   if (p->config.cache.block_io != NULL) status = compute_on_device(p, batch, f->rows, f->histories);
   for (uint32_t layer = 0; layer < layers && status == PKV_OK; layer++)
     status = run_layer(p, f, batch, layer);

@@ -23,11 +23,11 @@ static pkv_status compare(player* p, pkv_status status, const cJSON* step, const
 }
 
 static pkv_status plan(player* p, const cJSON* step) {
-  pkv_cache_plan s = {.struct_size = sizeof s};
+  pkv_cache_sizes s = {.struct_size = sizeof s};
   const uint32_t group =
       item_of(step, "group") != NULL ? (uint32_t)number_of(step, "group") : PKV_ALL_GROUPS;
-  const pkv_status status = p->lib->cache_compute_plan(&p->config.cache, group, &s);
-  return compare(p, status, step, &s, "pkv_cache_plan");
+  const pkv_status status = p->lib->cache_compute_sizes(&p->config.cache, group, &s);
+  return compare(p, status, step, &s, "pkv_cache_sizes");
 }
 
 static pkv_status stats(player* p, const cJSON* step) {
@@ -209,15 +209,15 @@ static pkv_status hint(player* p, const cJSON* step) {
   int32_t text[MAX_TOKENS];
   const cJSON* spans = item_of(step, "tokens");
   set_fields(&h, "pkv_hint", item_of(step, "hint"));
-  const pkv_status status = spans == NULL
-                                ? p->lib->hint_session(p->session, &h, &result)
-                                : p->lib->hint_text(p->cache,
-                                                    &(pkv_text){.struct_size = sizeof(pkv_text),
-                                                                .salt = text_of(step, "salt"),
-                                                                .salt_size = salt_size(step),
-                                                                .tokens = text,
-                                                                .n = player_tokens(spans, text)},
-                                                    &h, &result);
+  const pkv_status status =
+      spans == NULL ? p->lib->hint_session(p->session, &h, &result)
+                    : p->lib->hint_prompt(p->cache,
+                                          &(pkv_prompt){.struct_size = sizeof(pkv_prompt),
+                                                        .salt = text_of(step, "salt"),
+                                                        .salt_size = salt_size(step),
+                                                        .tokens = text,
+                                                        .n = player_tokens(spans, text)},
+                                          &h, &result);
   return compare(p, status, step, &result, "pkv_hint_result");
 }
 
@@ -229,7 +229,7 @@ static pkv_status clock_is(player* p, const cJSON* step) {
 static pkv_status flush(player* p, const cJSON* step) {
   uint64_t queued;
   (void)step;
-  const pkv_status status = p->lib->store_flush(p->cache, LONG_MS, &queued);
+  const pkv_status status = p->lib->cache_flush_store(p->cache, LONG_MS, &queued);
   if (status == PKV_OK) player_expect(p, "queued", (long long)queued, 0);
   return status;
 }
@@ -238,7 +238,7 @@ static pkv_status wait_for_prefetch(player* p, const cJSON* step) {
   int32_t text[MAX_TOKENS];
   uint64_t cached, pending;
   const size_t n = player_tokens(item_of(step, "tokens"), text);
-  const pkv_text prompt = {.struct_size = sizeof prompt, .tokens = text, .n = n};
+  const pkv_prompt prompt = {.struct_size = sizeof prompt, .tokens = text, .n = n};
   const pkv_status status = p->lib->prefetch_wait(p->cache, &prompt, LONG_MS, &cached, &pending);
   if (status != PKV_OK) return status;
   player_expect(p, "pending", (long long)pending, 0);

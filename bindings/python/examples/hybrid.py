@@ -148,7 +148,7 @@ class Engine:
                 kind="states",
                 layer_bytes=4 * HEADS * DIM * DIM,
                 checkpoint_tokens=4 * BLOCK,
-                max_draft_tokens=DRAFT,
+                max_verify_tokens=DRAFT,
                 **room,
             ),
         ]

@@ -65,7 +65,7 @@ def work(pipe: Connection, blocks: int) -> None:
     prefix = pagedkv.PrefixConfig(max_events=1 << 16)
     config = pagedkv.CacheConfig(
         layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=blocks, block_size=BLOCK,
-        storage="none", prefix=prefix,
+        storage="external", prefix=prefix,
     )  # fmt: skip
     with pagedkv.Cache(config) as cache, EventPublisher(FREE, replay_endpoint=FREE) as publisher:
         followed = publisher.follow(cache)

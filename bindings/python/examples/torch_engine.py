@@ -50,7 +50,7 @@ class Engine(pagedkv.BlockIO):
         self.cache = pagedkv.Cache(
             pagedkv.CacheConfig(
                 groups=[group],
-                storage="none",
+                storage="external",
                 prefix=pagedkv.PrefixConfig(),
                 store=store,
                 block_io=self,

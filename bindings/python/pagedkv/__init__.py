@@ -35,15 +35,7 @@ from .errors import (
 from .files import file_info, load, save
 from .generated import enums, records
 from .generated.enums import *  # noqa: F403
-from .generated.raw import (
-    ALL_GROUPS,
-    HINT_NEVER,
-    NO_BLOCK,
-    NO_SINK_TOKENS,
-    NO_SLOT,
-    NO_TOKEN,
-    VERSION,
-)
+from .generated.raw import ALL_GROUPS, NEVER, NO_BLOCK, NO_SINK_TOKENS, NO_SLOT, NO_TOKEN, VERSION
 from .generated.records import *  # noqa: F403
 from .kv import KVView, kv_read, kv_read_slots, kv_write, kv_write_slots
 from .mooncake import MooncakeStore
@@ -61,7 +53,7 @@ def library_version() -> str:
 
 
 __all__ = [
-    "ALL_GROUPS", "HINT_NEVER", "NO_BLOCK", "NO_SINK_TOKENS", "NO_SLOT", "NO_TOKEN",
+    "ALL_GROUPS", "NEVER", "NO_BLOCK", "NO_SINK_TOKENS", "NO_SLOT", "NO_TOKEN",
     "AttentionOutputs", "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO",
     "BoolMask", "Cache", "CacheConfig", "ChosenBlocks", "Compute", "CorruptError",
     "DirectoryStore", "DtypeLike", "InternalError", "KVIndices", "KVView", "LayerGroup",

@@ -93,7 +93,7 @@ def _dense(array: Any, shape: tuple[int, int, int], out: bool) -> Tensor | None:
     if dtype is None or not flags.c_contiguous or (out and not flags.writeable):
         return None
     place = address(array) if array.size else None
-    found = Tensor(place, dtype, shape[1] * shape[2], shape[2], 0, array.nbytes)
+    found = Tensor(place, dtype, 0, shape[1] * shape[2], shape[2], 0, array.nbytes)
     found.owner, found.shape, found.writable = array, shape, flags.writeable
     return found
 
@@ -139,7 +139,7 @@ def _tensor_of(memory: _dlpack.Memory, what: str, out: bool) -> Tensor:
     # To C, 0 bytes are any number of them, but NULL has no rows.
     empty = 0 in shape
     reach = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    found = Tensor(None if empty else memory.address, dtype, *strides[-3:-1], *strides[:-3])
+    found = Tensor(None if empty else memory.address, dtype, 0, *strides[-3:-1], *strides[:-3])
     found.bytes = 0 if empty else reach * (4 if dtype == Dtype.F32 else 2)
     found.owner, found.shape, found.writable = memory.owner, shape, memory.writable
     return found

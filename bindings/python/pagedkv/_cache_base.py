@@ -195,7 +195,7 @@ class CacheBase(Handle):
         """
         target = self._handle, ctypes.byref(_text(tokens, salt))
         bounds = first, end, retention, duration_ms
-        return _hints.give(library().hint_text, target, action, *bounds)
+        return _hints.give(library().hint_prompt, target, action, *bounds)
 
     def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
         """Limits the cached block positions of one salt. None: no limit; 0: the limit in the
@@ -250,11 +250,11 @@ class CacheBase(Handle):
         block positions still wait.
         """
         timeout = unsigned(timeout_ms, 32, "timeout_ms")
-        return number(library().store_flush, self._handle, timeout)
+        return number(library().cache_flush_store, self._handle, timeout)
 
     def store_stats(self) -> StoreStats:
         """Counts of items that were written to the store, read from it and lost."""
-        return report(StoreStats, library().store_get_stats, self._handle)
+        return report(StoreStats, library().cache_get_store_stats, self._handle)
 
 
 Member = TypeVar("Member", bound="CacheMember")
@@ -288,7 +288,7 @@ def prefix_hash_blocks(
     return found
 
 
-class _Text(_raw.Text):
+class _Text(_raw.Prompt):
     """A text for C, with the memory that it points to."""
 
     kept: tuple[Any, ...]

@@ -20,7 +20,7 @@ from .errors import misuse
 from .generated import configs
 from .generated import raw as _raw
 from .generated.raw import LogLevel
-from .generated.records import CachePlan
+from .generated.records import CacheSizes
 from .store import StoreConfig
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
@@ -107,12 +107,12 @@ class CacheConfig(configs.CacheConfig, _Layers):
                 raise misuse(f"groups and {field.name} are both given: it is a field of a group")
         return list(self.groups)
 
-    def plan(self, group: int | None = None) -> CachePlan:
+    def sizes(self, group: int | None = None) -> CacheSizes:
         """The memory that a cache of this config needs, in one group or in all. Allocates
         nothing."""
         struct = self.build()
         number = _raw.ALL_GROUPS if group is None else unsigned(group, 32, "group")
-        return report(CachePlan, library().cache_compute_plan, ctypes.byref(struct), number)
+        return report(CacheSizes, library().cache_compute_sizes, ctypes.byref(struct), number)
 
     def build(self) -> _raw.CacheConfig:
         """The struct for C, which keeps alive what it points to. It has no store, because Cache

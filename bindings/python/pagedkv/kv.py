@@ -177,7 +177,7 @@ def plan_view(view: _raw.KVView, begin: int | None = None) -> int:
     the view in bytes.
     """
     view.k = begin
-    return number(library().kv_view_plan, ctypes.byref(view))
+    return number(library().kv_view_init, ctypes.byref(view))
 
 
 class Sequences:

@@ -279,7 +279,7 @@ def _rows(rows: torch.Tensor, name: str) -> _raw.Tensor:
     elements = (n - 1) * row + (heads - 1) * head + dim if rows.numel() else 0
     # A row stride of 0, which one row may have, would mean dense heads to C.
     strides = row or heads * head, head, 0
-    return _raw.Tensor(rows.data_ptr(), dtype, *strides, elements * rows.element_size())
+    return _raw.Tensor(rows.data_ptr(), dtype, 0, *strides, elements * rows.element_size())
 
 
 def _numbers(given: torch.Tensor, dtype: torch.dtype, dims: int, name: str) -> torch.Tensor:

@@ -165,7 +165,7 @@ class Player:
     # Steps by name, as README.md lists them.
 
     def do_plan(self, step: dict[str, Any]) -> None:
-        self.fields(self.config.plan(step.get("group")), step)
+        self.fields(self.config.sizes(step.get("group")), step)
 
     def do_open(self, step: dict[str, Any]) -> None:
         options = enums({key: step[key] for key in ("priority", "prefix_use") if key in step})
@@ -176,7 +176,7 @@ class Player:
         sessions = [self.sessions[entry["session"]] for entry in step["sessions"]]
         new = [ids(entry["tokens"]) for entry in step["sessions"]]
         texts = [s.tokens().tolist() + tokens for s, tokens in zip(sessions, new, strict=True)]
-        layers = 0 if self.config.storage == pagedkv.Storage.NONE else self.cache.layers
+        layers = 0 if self.config.storage == pagedkv.Storage.EXTERNAL else self.cache.layers
         with self.cache.begin(sessions, [len(tokens) for tokens in new]) as batch:
             outputs = [self.attend(batch, layer, texts, new, step) for layer in range(layers)]
             if self.device is not None:

@@ -221,7 +221,7 @@ def test_numbers_are_not_cut_off(cache: pagedkv.Cache) -> None:
         lambda: cache.begin([session], [2**32]),
         lambda: cache.begin([session], [-1]),
         lambda: pagedkv.AttentionParams(window=-1).build(BatchRows([1], "rows"), 1, 1),
-        lambda: pagedkv.CacheConfig(layers=2**32).plan(),
+        lambda: pagedkv.CacheConfig(layers=2**32).sizes(),
     ):
         with pytest.raises(pagedkv.MisuseError, match="is not between"):
             call()

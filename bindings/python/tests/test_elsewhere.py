@@ -67,7 +67,7 @@ def make(engine: Engine, **more: Any) -> pagedkv.Cache:
     return pagedkv.Cache(
         pagedkv.CacheConfig(
             groups=[group] * 2,
-            storage="none",
+            storage="external",
             prefix=pagedkv.PrefixConfig(),
             block_io=engine,
             **more,
@@ -186,6 +186,6 @@ def test_no_hook_may_call_the_library(tmp_path: pathlib.Path) -> None:
 def test_a_class_is_no_block_io() -> None:
     group = pagedkv.LayerGroup(layers=1, kind="opaque_kv", layer_bytes=BYTES, blocks=4)
     wrong: Any = Engine
-    config = pagedkv.CacheConfig(groups=[group], storage="none", block_io=wrong)
+    config = pagedkv.CacheConfig(groups=[group], storage="external", block_io=wrong)
     with pytest.raises(pagedkv.MisuseError, match="a BlockIO is needed, this is <class"):
         pagedkv.Cache(config)

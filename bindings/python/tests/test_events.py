@@ -48,7 +48,7 @@ SOON = 30_000  # ms: no test waits this long unless it fails
 
 def ids_only(blocks: int = 64, events: int = 4096, **prefix: Any) -> pagedkv.Cache:
     index = pagedkv.PrefixConfig(max_events=events, **prefix)
-    return pagedkv.Cache(small(blocks=blocks, storage="none", prefix=index))
+    return pagedkv.Cache(small(blocks=blocks, storage="external", prefix=index))
 
 
 def compute(cache: pagedkv.Cache, text: list[int], salt: bytes | None = None) -> int:

@@ -272,12 +272,12 @@ def test_a_type_that_is_not_stored_is_refused(wrong: Any) -> None:
 
 
 def test_enums_are_given_by_name() -> None:
-    config = pagedkv.CacheConfig(storage="none", layout="Packed", isa="AVX2", huge_pages="off")
-    assert config.storage is pagedkv.Storage.NONE
+    config = pagedkv.CacheConfig(storage="external", layout="Packed", isa="AVX2", huge_pages="off")
+    assert config.storage is pagedkv.Storage.EXTERNAL
     assert config.layout is pagedkv.Layout.PACKED
     assert config.isa is pagedkv.Isa.AVX2
     assert config.huge_pages is pagedkv.HugePages.OFF
-    with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of paged, none"):
+    with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of paged, external"):
         pagedkv.CacheConfig(storage="paper")
     with pagedkv.Compute(1, "scalar") as compute:
         assert compute.info().isa is pagedkv.Isa.SCALAR
@@ -288,7 +288,7 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
     sized = {name for name, struct in STRUCTS.items() if struct["fields"][0]["name"] in SIZES}
     given = {name for name in sized if not hasattr(records, camel(name))}
     others = "pkv_attention_outputs pkv_block_io pkv_kv_sequences pkv_kv_view pkv_mask "
-    others += "pkv_rotation_matrices pkv_store pkv_stream pkv_text"
+    others += "pkv_rotation_matrices pkv_store pkv_stream pkv_prompt"
     assert given - {struct for struct, *_ in WAYS} == set(others.split())
 
 

@@ -118,7 +118,7 @@ def test_pins_quotas_and_events() -> None:
         assert cache.hint("pin", tokens).tokens == 32
         cache.prefix_clear(all_salts=True)
         assert cache.prefix_stats().pinned_blocks == cache.prefix_stats().cached_blocks == 2
-        assert cache.hint("unpin", tokens).outcome == pagedkv.HintOutcome.ACCEPTED
+        assert cache.hint("unpin", tokens).outcome == pagedkv.HintOutcome.DONE
         cache.prefix_set_quota(None, 1)
         assert cache.prefix_stats().cached_blocks == 1
         cache.prefix_set_quota(None, 0)

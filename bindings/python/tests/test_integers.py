@@ -266,7 +266,7 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
         -1,
     ),
     **hinted(first=1, end=33, duration_ms=5),
-    "CacheConfig.plan.group": (lambda v: small().plan(v), 0),
+    "CacheConfig.sizes.group": (lambda v: small().sizes(v), 0),
     "LayerGroup.layer_numbers.first": (
         lambda v: list(pagedkv.LayerGroup(layers=3).layer_numbers(v)),
         200,

@@ -45,6 +45,6 @@ class PathOfBytes:
     "wrong", [b"/tmp", bytearray(b"/tmp"), PathOfBytes(), 3, ["/tmp"], "a\0b", "\ud800", object]
 )
 def test_what_is_no_path_is_refused(wrong: Any) -> None:
-    for call in (config(wrong).build, config(wrong).plan, lambda: pagedkv.Cache(config(wrong))):
+    for call in (config(wrong).build, config(wrong).sizes, lambda: pagedkv.Cache(config(wrong))):
         with pytest.raises(pagedkv.MisuseError, match=r"^memory_directory: "):
             call()

@@ -14,17 +14,18 @@ from pagedkv.generated.raw import NO_BLOCK
 BYTES = 24
 
 
-def make(max_draft_tokens: int = 0, **changed: object) -> pagedkv.Cache:
+def make(max_verify_tokens: int = 0, **changed: object) -> pagedkv.Cache:
     rows = pagedkv.LayerGroup(layers=1, query_heads=1, kv_heads=1, key_dim=16, blocks=32)
     states = pagedkv.LayerGroup(
         layers=1,
         kind="states",
         layer_bytes=BYTES,
         checkpoint_tokens=32,
-        max_draft_tokens=max_draft_tokens,
+        max_verify_tokens=max_verify_tokens,
         blocks=32,
     )
-    return pagedkv.Cache(pagedkv.CacheConfig(groups=[rows, states], **changed))  # type: ignore[arg-type]
+    config = pagedkv.CacheConfig(groups=[rows, states], **changed)  # type: ignore[arg-type]
+    return pagedkv.Cache(config)
 
 
 def step(
@@ -67,7 +68,7 @@ def test_steps_checkpoints_and_trims() -> None:
 
 
 def test_drafts() -> None:
-    with make(max_draft_tokens=4) as cache, cache.open_session() as session:
+    with make(max_verify_tokens=4) as cache, cache.open_session() as session:
         step(cache, session, 10)
         step(cache, session, 4, [0, 1])
         assert (len(session), stands_at(session.read_state(1))) == (12, 12)
@@ -76,12 +77,12 @@ def test_drafts() -> None:
 
 
 def test_blocks_where_the_engine_keeps_the_bytes() -> None:
-    with make(storage="none") as cache, cache.open_session() as session:
+    with make(storage="external") as cache, cache.open_session() as session:
         with cache.begin([session], [5]) as batch:
             blocks = batch.state_blocks(1)
             assert blocks.before.tolist() == [NO_BLOCK]
             assert (blocks.indptr.tolist(), blocks.tokens.tolist()) == ([0, 1], [4])
-            with pytest.raises(pagedkv.MisuseError, match="NONE keeps no states"):
+            with pytest.raises(pagedkv.MisuseError, match="EXTERNAL keeps no states"):
                 batch.states(1)
             batch.commit()
         with cache.begin([session], [1]) as batch:

@@ -161,9 +161,9 @@ def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) ->
 def test_whoever_has_a_store_closes_it_once() -> None:
     store = MemoryStore()
     config: Any = {"prefix": pagedkv.PrefixConfig(), "store": pagedkv.StoreConfig(store)}
-    assert small(**config).plan().blocks == 16
+    assert small(**config).sizes().blocks == 16
     assert store.closed == 0
-    for wrong in ({"prefix": None}, {"storage": pagedkv.Storage.NONE}):
+    for wrong in ({"prefix": None}, {"storage": pagedkv.Storage.EXTERNAL}):
         with pytest.raises(pagedkv.PagedKVError, match="a store needs"):
             make(**config | wrong)
     assert store.closed == 2

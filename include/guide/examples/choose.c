@@ -13,7 +13,7 @@ static const struct {
 
 /* [plan] */
 /* A model of 28 layers, 32 query heads over 8 KV heads of 128. */
-static pkv_cache_plan plan(pkv_dtype k, pkv_dtype v, uint32_t block_size) {
+static pkv_cache_sizes plan(pkv_dtype k, pkv_dtype v, uint32_t block_size) {
   const pkv_layer_group model = {.struct_size = sizeof model,
                                  .layers = 28,
                                  .query_heads = 32,
@@ -25,8 +25,8 @@ static pkv_cache_plan plan(pkv_dtype k, pkv_dtype v, uint32_t block_size) {
                                    .groups = &model,
                                    .block_size = block_size,
                                    .memory_bytes = 4ull << 30}; /* or .blocks of the model */
-  pkv_cache_plan result = {.struct_size = sizeof result};
-  check(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &result));
+  pkv_cache_sizes result = {.struct_size = sizeof result};
+  check(pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &result));
   return result;
 }
 /* [plan end] */
@@ -76,7 +76,7 @@ int main(void) {
   printf("%-12s%18s%18s%14s%14s\n", "K and V", "bytes per token", "tokens in 4 GiB", "K error",
          "V error");
   for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++) {
-    const pkv_cache_plan p = plan(TYPES[i].k, TYPES[i].v, 16);
+    const pkv_cache_sizes p = plan(TYPES[i].k, TYPES[i].v, 16);
     double k, v;
     worst_error(TYPES[i].k, TYPES[i].v, &k, &v);
     printf("%-12s%18llu%18llu%14.6f%14.6f\n", TYPES[i].name, (unsigned long long)p.bytes_per_token,
@@ -84,7 +84,7 @@ int main(void) {
   }
   printf("%-12s%18s%20s\n", "block size", "bytes per block", "wasted per session");
   for (uint32_t size = 16; size <= 256; size *= 4) {
-    const pkv_cache_plan p = plan(PKV_BF16, PKV_BF16, size);
+    const pkv_cache_sizes p = plan(PKV_BF16, PKV_BF16, size);
     printf("%-12u%18llu%20llu\n", size, (unsigned long long)p.bytes_per_block,
            (unsigned long long)p.bytes_per_block / 2); /* half a block */
   }

@@ -119,7 +119,7 @@ int main(void) {
                                  .key_dim = DIM,
                                  .blocks = BLOCKS};
   const pkv_cache_config config = {
-      .struct_size = sizeof config, .groups = &model, .storage = PKV_STORAGE_NONE};
+      .struct_size = sizeof config, .groups = &model, .storage = PKV_STORAGE_EXTERNAL};
   pkv_cache cache;
   check(pkv_cache_create(&config, &cache));
 

@@ -30,9 +30,9 @@ static uint64_t answer(pkv_cache cache, text* t) {
   uint64_t matched, in_memory;
   /* [request] */
   const pkv_hint prefetch = {.struct_size = sizeof prefetch, .action = PKV_HINT_PREFETCH};
-  const pkv_text prompt = {.struct_size = sizeof prompt, .tokens = t->tokens, .n = t->length - 1};
+  const pkv_prompt prompt = {.struct_size = sizeof prompt, .tokens = t->tokens, .n = t->length - 1};
   /* When a request begins to wait for its turn: */
-  check(pkv_hint_text(cache, &prompt, &prefetch, NULL));
+  check(pkv_hint_prompt(cache, &prompt, &prefetch, NULL));
   /* What has arrived when its turn comes is used. A scheduler has better things to do than wait:
    * this is an example. */
   check(pkv_prefetch_wait(cache, &prompt, 1000, &in_memory, NULL));

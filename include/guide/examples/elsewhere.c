@@ -55,7 +55,7 @@ static pkv_cache create(device* d, const char* path) {
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix};
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &group,
-                                   .storage = PKV_STORAGE_NONE,
+                                   .storage = PKV_STORAGE_EXTERNAL,
                                    .prefix = &prefix,
                                    .store = &store_config,
                                    .block_io = &io};

@@ -1,8 +1,7 @@
 /* Hints: an agent says what it knows about the future of cached tokens. */
 #include "toy.h"
 
-static const char* const OUTCOMES[] = {"?",        "accepted", "clipped",
-                                       "deferred", "rejected", "missing"};
+static const char* const OUTCOMES[] = {"?", "done", "clipped", "deferred", "rejected", "missing"};
 
 static const char* const REASONS[] = {
     "",         ", not cached", ", a limit",         ", the quota",
@@ -17,8 +16,8 @@ static void tell(const char* what, const pkv_hint_result* result) {
 static void hint_text(pkv_cache cache, const char* what, const text* t, pkv_hint hint) {
   pkv_hint_result result = {.struct_size = sizeof result};
   hint.struct_size = sizeof hint;
-  const pkv_text said = {.struct_size = sizeof said, .tokens = t->tokens, .n = t->length};
-  check(pkv_hint_text(cache, &said, &hint, &result));
+  const pkv_prompt said = {.struct_size = sizeof said, .tokens = t->tokens, .n = t->length};
+  check(pkv_hint_prompt(cache, &said, &hint, &result));
   tell(what, &result);
 }
 

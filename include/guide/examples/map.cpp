@@ -80,8 +80,8 @@ static uint64_t compute(pkv_cache cache, const char* letters) {
   check(toy_forward(cache, 1, &session, texts, p));
   check(pkv_session_close(session));
   uint64_t queued;
-  check(pkv_store_flush(cache, 1000,
-                        &queued));  // for the example: what the session left is written now
+  check(pkv_cache_flush_store(cache, 1000,
+                              &queued));  // for the example: what the session left is written now
   return matched;
 }
 

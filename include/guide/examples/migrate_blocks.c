@@ -69,7 +69,7 @@ int main(void) {
   const pkv_prefix_config prefix = {.struct_size = sizeof prefix, .eviction = PKV_EVICTION_LRU};
   const pkv_cache_config config = {.struct_size = sizeof config,
                                    .groups = &group,
-                                   .storage = PKV_STORAGE_NONE, /* block ids only */
+                                   .storage = PKV_STORAGE_EXTERNAL, /* block ids only */
                                    .block_size = BLOCK,
                                    .prefix = &prefix};
   pkv_cache cache;

@@ -29,9 +29,9 @@ static void make_memory(pkv_kv_view* kv) {
                       .dtype = PKV_INT8,
                       .blocks = BLOCKS};
   uint64_t bytes;
-  check(pkv_kv_view_plan(kv, &bytes)); /* how large */
+  check(pkv_kv_view_init(kv, &bytes)); /* how large */
   kv->k = aligned_alloc(64, (bytes + 63) / 64 * 64);
-  check(pkv_kv_view_plan(kv, &bytes)); /* where everything lies */
+  check(pkv_kv_view_init(kv, &bytes)); /* where everything lies */
 }
 /* [memory end] */
 

@@ -54,12 +54,12 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   /* [pin] */
   const pkv_hint pin = {.struct_size = sizeof pin, .action = PKV_HINT_PIN};
   pkv_hint_result result = {.struct_size = sizeof result};
-  const pkv_text prompt = {.struct_size = sizeof prompt,
-                           .salt = tenant,
-                           .salt_size = strlen(tenant),
-                           .tokens = t.tokens,
-                           .n = t.length};
-  check(pkv_hint_text(cache, &prompt, &pin, &result));
+  const pkv_prompt prompt = {.struct_size = sizeof prompt,
+                             .salt = tenant,
+                             .salt_size = strlen(tenant),
+                             .tokens = t.tokens,
+                             .n = t.length};
+  check(pkv_hint_prompt(cache, &prompt, &pin, &result));
   /* [pin end] */
   printf("%s pins %llu of %zu tokens: full blocks\n", tenant, (unsigned long long)result.tokens,
          t.length);
@@ -73,11 +73,11 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
 static size_t likely_cached(const uint64_t* known, size_t count, const char* tenant,
                             uint32_t block_size, const text* t) {
   uint64_t hashes[MAX_TEXT];
-  const pkv_text prompt = {.struct_size = sizeof prompt,
-                           .salt = tenant,
-                           .salt_size = strlen(tenant),
-                           .tokens = t->tokens,
-                           .n = t->length};
+  const pkv_prompt prompt = {.struct_size = sizeof prompt,
+                             .salt = tenant,
+                             .salt_size = strlen(tenant),
+                             .tokens = t->tokens,
+                             .n = t->length};
   check(pkv_prefix_hash_blocks(&prompt, block_size, hashes));
   for (size_t blocks = t->length / block_size; blocks > 0; blocks--)
     for (size_t i = 0; i < count; i++)
@@ -101,7 +101,7 @@ int main(void) {
   pkv_prefix_stats stats = {.struct_size = sizeof stats};
   check(pkv_prefix_get_stats(cache, "ann", 3, &stats));
   printf("ann: %llu of %llu tokens asked for were cached\n",
-         (unsigned long long)stats.matched_tokens, (unsigned long long)stats.asked_tokens);
+         (unsigned long long)stats.matched_tokens, (unsigned long long)stats.lookup_tokens);
 
   pkv_prefix_event events[100];
   uint64_t next = 0, known[100];

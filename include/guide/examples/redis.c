@@ -37,9 +37,9 @@ int main(int argc, char** argv) {
   check(toy_forward(cache, 1, &session, texts, p));
   check(pkv_session_close(session));
   uint64_t queued;
-  check(pkv_store_flush(cache, 10000, &queued));
+  check(pkv_cache_flush_store(cache, 10000, &queued));
   pkv_store_stats stats = {.struct_size = sizeof stats};
-  check(pkv_store_get_stats(cache, &stats));
+  check(pkv_cache_get_store_stats(cache, &stats));
   printf("%llu blocks are in the store\n",
          (unsigned long long)(stats.written_items + stats.known_items));
   check(pkv_cache_destroy(cache));

@@ -100,9 +100,9 @@ int main(int argc, char** argv) {
   for (int t = 0; t < TOKENS; t += CHUNK)
     check(pkv_batch_commit(write_step(cache, session, t, CHUNK), 0, NULL));
 
-  pkv_cache_plan plan = {.struct_size = sizeof plan};
+  pkv_cache_sizes plan = {.struct_size = sizeof plan};
   pkv_cache_stats stats = {.struct_size = sizeof stats};
-  check(pkv_cache_compute_plan(&config, PKV_ALL_GROUPS, &plan));
+  check(pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan));
   check(pkv_cache_get_stats(cache, &stats));
   printf("%d tokens: %d KiB of keys and values in a file, %d KiB of bounds in memory\n", TOKENS,
          (int)(plan.memory_bytes >> 10), (int)((stats.memory_bytes - plan.memory_bytes) >> 10));

@@ -49,7 +49,7 @@ template <>
 struct EnumValues<pkv_storage> {
   static constexpr EnumValue all[] = {
       {PKV_STORAGE_PAGED, "PAGED"},
-      {PKV_STORAGE_NONE, "NONE"},
+      {PKV_STORAGE_EXTERNAL, "EXTERNAL"},
   };
 };
 
@@ -176,7 +176,7 @@ struct EnumValues<pkv_hint_action> {
 template <>
 struct EnumValues<pkv_hint_outcome> {
   static constexpr EnumValue all[] = {
-      {PKV_HINT_OUTCOME_ACCEPTED, "ACCEPTED"},
+      {PKV_HINT_OUTCOME_DONE, "DONE"},
       {PKV_HINT_OUTCOME_CLIPPED, "CLIPPED"},
       {PKV_HINT_OUTCOME_DEFERRED, "DEFERRED"},
       {PKV_HINT_OUTCOME_REJECTED, "REJECTED"},

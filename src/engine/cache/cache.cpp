@@ -25,7 +25,7 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
     groups_.push_back(std::make_unique<memory::Group>(
-        group.shape.opaque() ? PKV_STORAGE_NONE : config_.storage, config_.layout, group.shape,
+        group.shape.opaque() ? PKV_STORAGE_EXTERNAL : config_.storage, config_.layout, group.shape,
         config_.block_size, group.blocks, group.block_stride, memory_, config_.huge_pages,
         config_.memory_directory, pages_.get()));
     for (uint32_t i = 0; i < group.shape.layers; i++) places_[group.layer_indices[i]] = {g, i};
@@ -48,7 +48,7 @@ void Cache::log_shortcomings() const {
     if (group->opaque()) bytes -= group->layout.total_bytes();
   const uint64_t machine = os::physical_memory();
   const bool in_file = !config_.memory_directory.empty();
-  if (memory_.is_system() && config_.storage != PKV_STORAGE_NONE && !in_file && bytes > machine)
+  if (memory_.is_system() && config_.storage != PKV_STORAGE_EXTERNAL && !in_file && bytes > machine)
     logger_.log(PKV_LOG_WARNING,
                 "the blocks of this cache hold %llu MiB of keys and values, but the machine has "
                 "%llu MiB of memory: give it fewer blocks",

@@ -21,7 +21,7 @@ namespace {
 constexpr uint32_t max_blocks = 0x7FFFFFFF;
 constexpr uint32_t max_layers = 65536;
 constexpr uint32_t most_events = 1 << 24;
-constexpr uint32_t most_draft_tokens = 256;
+constexpr uint32_t most_verify_tokens = 256;
 constexpr uint64_t max_buffer_bytes = uint64_t{1} << 36;
 
 void check_dim(uint32_t dim, const char* name, unsigned group) {
@@ -51,7 +51,7 @@ void check_unused(const pkv_layer_group& group, const memory::Shape& shape, unsi
       {"rotation", static_cast<uint32_t>(group.rotation), rows},
       {"layer_bytes", group.layer_bytes, !rows},
       {"checkpoint_tokens", group.checkpoint_tokens, states},
-      {"max_draft_tokens", group.max_draft_tokens, states},
+      {"max_verify_tokens", group.max_verify_tokens, states},
   };
   for (const auto& field : fields)
     if (!field.used && field.value != 0)
@@ -66,9 +66,9 @@ void check_states(const pkv_layer_group& group, unsigned index, uint32_t block_s
   if (group.checkpoint_tokens % block_size != 0)
     fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, not a multiple of block_size %u",
          index, group.checkpoint_tokens, block_size);
-  if (group.max_draft_tokens > most_draft_tokens)
-    fail(PKV_INVALID_ARGUMENT, "group %u: max_draft_tokens is %u; it must be at most %u", index,
-         group.max_draft_tokens, most_draft_tokens);
+  if (group.max_verify_tokens > most_verify_tokens)
+    fail(PKV_INVALID_ARGUMENT, "group %u: max_verify_tokens is %u; it must be at most %u", index,
+         group.max_verify_tokens, most_verify_tokens);
 }
 
 void check_layer_bytes(const memory::Shape& shape, unsigned index) {
@@ -129,7 +129,7 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t
   shape.sinks = group.sink_tokens;
   shape.layer_bytes = group.layer_bytes;
   shape.checkpoint_tokens = group.checkpoint_tokens;
-  shape.max_draft_tokens = group.max_draft_tokens;
+  shape.max_verify_tokens = group.max_verify_tokens;
   if (shape.has_states() || shape.opaque())
     check_layer_bytes(shape, index);
   else
@@ -196,9 +196,10 @@ std::optional<pkv_block_io> read_block_io(const pkv_cache_config& config,
     fail(PKV_INVALID_ARGUMENT, "block_io lacks its %s function",
          io.read == nullptr ? "read" : "write");
   const auto other = std::find_if_not(groups.begin(), groups.end(), opaque);
-  if (config.storage == PKV_STORAGE_NONE && other != groups.end())
+  if (config.storage == PKV_STORAGE_EXTERNAL && other != groups.end())
     fail(PKV_UNSUPPORTED,
-         "storage NONE: group %zu has kind %s and group %zu kind %s; all groups must be opaque, or "
+         "storage EXTERNAL: group %zu has kind %s and group %zu kind %s; all groups must be "
+         "opaque, or "
          "none",
          static_cast<size_t>(first - groups.begin()), enum_name(first->shape.kind),
          static_cast<size_t>(other - groups.begin()), enum_name(other->shape.kind));
@@ -317,8 +318,8 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
     for (uint32_t i = 0; i < group.shape.layers; i++)
       group.layer_indices.push_back(given[g].layer_indices != nullptr ? given[g].layer_indices[i]
                                                                       : result.layers + i);
-    if (group.shape.rotations.rotate() && result.storage == PKV_STORAGE_NONE)
-      fail(PKV_UNSUPPORTED, "group %zu: storage NONE keeps no keys and values to rotate", g);
+    if (group.shape.rotations.rotate() && result.storage == PKV_STORAGE_EXTERNAL)
+      fail(PKV_UNSUPPORTED, "group %zu: storage EXTERNAL keeps no keys and values to rotate", g);
     if (group.shape.layers > max_layers - result.layers)
       fail(PKV_INVALID_ARGUMENT, "the groups have more than %u layers in all", max_layers);
     result.layers += group.shape.layers;
@@ -360,7 +361,7 @@ void fill_pages(CacheConfig& result, const pkv_cache_config& config) {
     if (shape.opaque() && result.storage == PKV_STORAGE_PAGED)
       fail(PKV_UNSUPPORTED,
            "groups_share_memory: the blocks of group %zu, of kind %s, are not in the memory of "
-           "storage PAGED; use storage NONE",
+           "storage PAGED; use storage EXTERNAL",
            g, enum_name(shape.kind));
     const memory::Layout layout(result.layout, shape, result.block_size, 1);
     block_bytes.push_back(layout.block_bytes());
@@ -468,10 +469,10 @@ CacheConfig check_config(pkv_cache_config config) {
   return result;
 }
 
-pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group) {
+pkv_cache_sizes compute_plan(const CacheConfig& config, uint32_t group) {
   if (group != PKV_ALL_GROUPS && group >= config.groups.size())
     fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", group, config.groups.size());
-  pkv_cache_plan plan{};
+  pkv_cache_sizes plan{};
   plan.struct_size = sizeof plan;
   const bool all_sparse = std::all_of(config.groups.begin(), config.groups.end(), is_sparse);
   plan.tokens = UINT64_MAX;

@@ -40,9 +40,9 @@ struct CacheConfig {
   std::optional<memory::PageCut> pages;  // of the memory that the groups share
   std::optional<pkv_block_io> block_io;  // if a group is opaque
 
-  // Returns whether the bytes of all blocks can be copied: storage is not NONE, or all groups are
-  // opaque.
-  bool has_bytes() const { return storage != PKV_STORAGE_NONE || groups[0].shape.opaque(); }
+  // Returns whether the bytes of all blocks can be copied: storage is not EXTERNAL, or all groups
+  // are opaque.
+  bool has_bytes() const { return storage != PKV_STORAGE_EXTERNAL || groups[0].shape.opaque(); }
 };
 
 // Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.
@@ -55,6 +55,6 @@ CacheConfig check_config(pkv_cache_config config);
 
 // Computes the sizes of one group, or of the whole cache for PKV_ALL_GROUPS. Throws OUT_OF_RANGE,
 // OVERFLOW.
-pkv_cache_plan compute_plan(const CacheConfig& config, uint32_t group);
+pkv_cache_sizes compute_plan(const CacheConfig& config, uint32_t group);
 
 }  // namespace pkv

@@ -65,7 +65,7 @@ uint64_t held_slots(const Cache& cache) {
 void add_prefix(const prefix::Figures& figures, Metrics& metrics) {
   metrics.begin("prefix_tokens_total", "counter",
                 "Tokens looked for and found in the prefix index.");
-  metrics.value("result", "asked", figures.asked_tokens);
+  metrics.value("result", "asked", figures.lookup_tokens);
   metrics.value("result", "matched", figures.matched_tokens);
   metrics.begin("prefix_blocks_total", "counter",
                 "Block positions the prefix index stored, matched, evicted for memory, expelled by "

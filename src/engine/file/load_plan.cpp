@@ -34,8 +34,8 @@ void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
 void check_model(const CacheConfig& config, const Tables& tables) {
   if (tables.has_kv != config.has_bytes())
     fail(PKV_MISMATCH, tables.has_kv
-                           ? "the file has keys and values, but storage NONE keeps none"
-                           : "the file was saved with storage NONE, without keys and values");
+                           ? "the file has keys and values, but storage EXTERNAL keeps none"
+                           : "the file was saved with storage EXTERNAL, without keys and values");
   if (tables.groups.size() != config.groups.size())
     fail(PKV_MISMATCH, "the file has %zu layer groups, the cache %zu", tables.groups.size(),
          config.groups.size());

@@ -72,8 +72,8 @@ void check_keeps_rows(const Group& group, const char* who) {
   if (group.opaque())
     fail(PKV_UNSUPPORTED, "%s: only the engine can read the blocks of this group, of kind %s", who,
          enum_name(group.shape.kind));
-  if (group.storage == PKV_STORAGE_NONE)
-    fail(PKV_UNSUPPORTED, "%s: storage NONE keeps no keys and values", who);
+  if (group.storage == PKV_STORAGE_EXTERNAL)
+    fail(PKV_UNSUPPORTED, "%s: storage EXTERNAL keeps no keys and values", who);
 }
 
 void check_has_states(const Group& group, uint32_t layer) {
@@ -82,9 +82,9 @@ void check_has_states(const Group& group, uint32_t layer) {
   if (group.opaque())
     fail(PKV_UNSUPPORTED, "layer %u: only the engine can read the blocks of its group, of kind %s",
          layer, enum_name(group.shape.kind));
-  if (group.storage == PKV_STORAGE_NONE)
-    fail(PKV_UNSUPPORTED, "layer %u: storage NONE keeps no states, only the ids of their blocks",
-         layer);
+  if (group.storage == PKV_STORAGE_EXTERNAL)
+    fail(PKV_UNSUPPORTED,
+         "layer %u: storage EXTERNAL keeps no states, only the ids of their blocks", layer);
 }
 
 }  // namespace pkv::memory

@@ -67,7 +67,7 @@ struct Group {
   // Returns whether only the engine can read the bytes of the blocks, by the hooks of block_io.h.
   bool opaque() const { return shape.opaque(); }
   // Returns whether the library, and not the engine, has the keys and values of the group.
-  bool keeps_rows() const { return !has_states() && storage != PKV_STORAGE_NONE; }
+  bool keeps_rows() const { return !has_states() && storage != PKV_STORAGE_EXTERNAL; }
   // Returns whether block tables have holes, since sequences release blocks that their next token
   // does not need.
   bool sparse() const { return shape.window != 0 || has_states(); }

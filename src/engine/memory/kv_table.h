@@ -54,7 +54,7 @@ class KvTable final : public BlockTable {
   // Returns the slot of a position that the table has an entry for; -1 if its block left the
   // window.
   int64_t slot(uint64_t position) const;
-  // Returns K and V of a layer for the kernels. Not to be called for storage NONE.
+  // Returns K and V of a layer for the kernels. Not to be called for storage EXTERNAL.
   kernels::KvView view(uint32_t layer) const;
 
  private:

@@ -18,7 +18,7 @@ namespace {
 template <class Visit>
 void for_each_kept(const Group& group, uint64_t length, uint64_t end, const Visit& visit) {
   const Shape& shape = group.shape;
-  if (end - length <= shape.max_draft_tokens) {
+  if (end - length <= shape.max_verify_tokens) {
     for (uint64_t at = length + 1; at <= end; at++) visit(static_cast<uint32_t>(at - length));
     return;
   }
@@ -54,7 +54,7 @@ size_t rank_of(std::span<const uint32_t> kept, uint32_t tokens) {
 
 // Returns how often for_each_kept() visits, without doing so: a caller may ask for any end.
 uint64_t StateTable::count_states(uint64_t length, uint64_t end) const {
-  if (end - length <= group_.shape.max_draft_tokens) return end - length;
+  if (end - length <= group_.shape.max_verify_tokens) return end - length;
   const uint64_t last_full = group_.block_of(end) * group_.block_size;
   if (group_.shape.checkpoint_tokens == 0 || last_full <= length) return 1;
   return count_checkpoints(group_, length, last_full - 1) + (last_full < end ? 2 : 1);
@@ -73,7 +73,7 @@ bool StateTable::comes_back(uint64_t tokens, const GoneCounts* gone) const {
 
 uint64_t StateTable::states_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const {
   const Shape& shape = group_.shape;
-  const uint64_t drafts = std::min<uint64_t>(shape.max_draft_tokens, end - length),
+  const uint64_t drafts = std::min<uint64_t>(shape.max_verify_tokens, end - length),
                  written = shape.checkpoint_tokens != 0 && ends_block_between(group_, length, end)
                                ? 2
                                : 1,
@@ -122,10 +122,11 @@ void StateTable::check_keeps(std::span<const uint32_t> kept, uint32_t count) con
       std::any_of(new_states_.begin(), new_states_.end(),
                   [&](const NewState& state) { return state.tokens == kept.back() + 1; }))
     return;
-  fail(PKV_UNSUPPORTED,
-       "accept: the step keeps no state after new token %u of %u; max_draft_tokens of the group is "
-       "%u",
-       kept.back(), count, group_.shape.max_draft_tokens);
+  fail(
+      PKV_UNSUPPORTED,
+      "accept: the step keeps no state after new token %u of %u; max_verify_tokens of the group is "
+      "%u",
+      kept.back(), count, group_.shape.max_verify_tokens);
 }
 
 // Puts the states of the step that are to be held into the table, and lets go of the others and of

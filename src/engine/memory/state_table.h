@@ -26,7 +26,7 @@ class StateTable final : public BlockTable {
 
   // Returns the block with the state after `tokens` tokens; no_block if it is not held, or none.
   Block state_block(uint64_t tokens) const;
-  // Returns the state of one layer in a block. Not to be called for storage NONE.
+  // Returns the state of one layer in a block. Not to be called for storage EXTERNAL.
   unsigned char* state(Block block, uint32_t layer) const {
     return group_.layout.state(group_.slab->data(), block_id(block), layer);
   }

@@ -145,13 +145,13 @@ void Hold::withdraw(uint32_t blocks) noexcept {
 }
 
 // Needs no lock: the hold keeps the space, and several threads may add to a figure.
-void Hold::count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept {
+void Hold::count_match(uint64_t lookup_tokens, uint64_t matched_tokens) noexcept {
   if (index_ == nullptr) return;
   const auto count = [&](Count Figures::* figure, uint64_t more) {
     index_->data_.spaces.count(*use_.space, figure, more);
   };
   count(&Figures::matches, 1);
-  count(&Figures::asked_tokens, asked_tokens);
+  count(&Figures::lookup_tokens, lookup_tokens);
   count(&Figures::matched_tokens, matched_tokens);
   count(&Figures::matched_blocks, matched_tokens / index_->data_.block_size());
 }

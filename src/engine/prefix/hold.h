@@ -59,7 +59,7 @@ class Hold {
   }
 
   // Adds a match to the statistics of the salt.
-  void count_match(uint64_t asked_tokens, uint64_t matched_tokens) noexcept;
+  void count_match(uint64_t lookup_tokens, uint64_t matched_tokens) noexcept;
   // Releases the whole path as if it had never been matched.
   void cancel() noexcept;
   // Releases the path beyond the first `tokens` tokens, except the block that they end in: its

@@ -11,7 +11,7 @@
 namespace pkv::prefix {
 
 struct Figures {
-  Count matches, asked_tokens, matched_tokens, matched_blocks;
+  Count matches, lookup_tokens, matched_tokens, matched_blocks;
   Count published, evicted, expelled, cleared, cached, evictable, pinned, yielded;
 };
 

@@ -57,6 +57,8 @@ kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_
     fail(PKV_INVALID_ARGUMENT, "%s: dtype is %s; rows are F32, F16 or BF16", name,
          enum_name(tensor->dtype));
   }
+  if (tensor->reserved != 0)
+    fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, tensor->reserved);
   if (tensor->row_stride < 0 || tensor->head_stride < 0 || tensor->batch_stride < 0)
     fail(PKV_OUT_OF_RANGE,
          "%s: negative stride (row_stride %lld, head_stride %lld, batch_stride %lld)", name,

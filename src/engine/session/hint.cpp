@@ -67,7 +67,7 @@ class TextHint {
   pkv_hint_result accepted(uint64_t blocks, uint64_t asked = 0) const {
     return blocks < asked
                ? result_of(PKV_HINT_OUTCOME_CLIPPED, tokens(blocks), PKV_HINT_REASON_NOT_CACHED)
-               : result_of(PKV_HINT_OUTCOME_ACCEPTED, tokens(blocks));
+               : result_of(PKV_HINT_OUTCOME_DONE, tokens(blocks));
   }
 
   pkv_hint_result retain() const {
@@ -158,7 +158,7 @@ class LaterHint {
       hold.retain(hint_.retention);
     else if (!hold.retain({first_, last_, hint_.retention, hint_.duration_ms}))
       return rejected(PKV_HINT_REASON_LIMIT);
-    return result_of(PKV_HINT_OUTCOME_ACCEPTED, tokens(last_));
+    return result_of(PKV_HINT_OUTCOME_DONE, tokens(last_));
   }
   pkv_hint_result drop() const {
     session_.hold().drop_later(std::min(first_, UINT32_MAX - 1));
@@ -209,11 +209,11 @@ pkv_hint_result apply_hint(Session& session, const Hint& hint) {
   switch (hint.action) {
     case PKV_HINT_RETURN:
       session.hold().set_hint(prefix::hint_of(hint.duration_ms));
-      return result_of(PKV_HINT_OUTCOME_ACCEPTED, session.total());
+      return result_of(PKV_HINT_OUTCOME_DONE, session.total());
     case PKV_HINT_RETAIN: {
       const pkv_hint_result result = LaterHint(session, hint).retain();
       // It left what it had when it was suspended.
-      if (result.outcome == PKV_HINT_OUTCOME_ACCEPTED && session.suspended())
+      if (result.outcome == PKV_HINT_OUTCOME_DONE && session.suspended())
         apply_to_tokens(session, hint);
       return result;
     }

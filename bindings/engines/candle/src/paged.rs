@@ -50,7 +50,7 @@ impl Paged {
         if let Some(store) = &config.store {
             raw = raw.store(store.clone());
         }
-        let block_bytes = |group| Ok(raw.plan_of(group)?.bytes_per_token * BLOCK as u64);
+        let block_bytes = |group| Ok(raw.sizes_of(group)?.bytes_per_token * BLOCK as u64);
         Ok(Self {
             cache: Cache::new(&raw).map_err(Error::wrap)?,
             block_bytes: (0..count)

@@ -97,7 +97,7 @@ class PagedCache(Uncopied, WatchedCache):
         self.prompt_blocks = unsigned(prompt_blocks, 32, "prompt_blocks")
         self.block_size = unsigned(block_size, 32, "block_size") or 16
         self._memory_directory = memory_directory
-        self._config(1, torch.float32).plan()  # refuses what no cache can have
+        self._config(1, torch.float32).sizes()  # refuses what no cache can have
         self._cache: Cache | None = None
         self._sharers: weakref.WeakSet[PagedCache] = weakref.WeakSet()
         self._sessions: list[Session] = []

@@ -185,7 +185,7 @@ class Scheduler:
     def __init__(self, cache: Cache, chunk: int, max_running: int) -> None:
         self._cache, self._chunk, self._max_running = cache, chunk, max_running
         self._block_size = cache.info().block_size
-        plan = cache.config.plan()
+        plan = cache.config.sizes()
         self._groups, self._blocks = plan.group_count, plan.blocks // plan.group_count
         self._block_bytes = plan.bytes_per_block  # in all groups
         windows = [group.window for group in cache.config.layer_groups()]

@@ -13,7 +13,7 @@ type (
 // Names of the functions, whose numbers are those of call.
 var Names = [...]string{
 	"pkv_status_name", "pkv_last_error", "pkv_last_error_details", "pkv_version",
-	"pkv_cache_compute_plan", "pkv_cache_create", "pkv_cache_destroy", "pkv_cache_get_info",
+	"pkv_cache_compute_sizes", "pkv_cache_create", "pkv_cache_destroy", "pkv_cache_get_info",
 	"pkv_cache_get_stats", "pkv_cache_get_pool_stats", "pkv_cache_format_metrics",
 	"pkv_cache_validate", "pkv_isa_name", "pkv_pool_create", "pkv_pool_destroy", "pkv_pool_alloc",
 	"pkv_pool_retain", "pkv_pool_release", "pkv_pool_get_stats", "pkv_pool_validate",
@@ -22,7 +22,7 @@ var Names = [...]string{
 	"pkv_session_get_trim_point", "pkv_session_fork", "pkv_session_suspend", "pkv_session_resume",
 	"pkv_session_set_priority", "pkv_session_get_info", "pkv_session_get_block_table",
 	"pkv_session_read", "pkv_session_read_state", "pkv_compute_create", "pkv_compute_destroy",
-	"pkv_compute_get_info", "pkv_openmp_runner", "pkv_cache_get_kv_view", "pkv_kv_view_plan",
+	"pkv_compute_get_info", "pkv_openmp_runner", "pkv_cache_get_kv_view", "pkv_kv_view_init",
 	"pkv_kv_write_slots", "pkv_kv_read_slots", "pkv_kv_write", "pkv_kv_read", "pkv_kv_attend",
 	"pkv_attention_merge", "pkv_batch_begin", "pkv_batch_choose_victims",
 	"pkv_batch_set_first_rows", "pkv_batch_write", "pkv_batch_attend", "pkv_batch_commit",
@@ -30,17 +30,17 @@ var Names = [...]string{
 	"pkv_batch_get_block_copies", "pkv_batch_get_states", "pkv_batch_get_state_blocks",
 	"pkv_batch_get_kv_indices", "pkv_snapshot_take", "pkv_snapshot_fork", "pkv_snapshot_close",
 	"pkv_session_admit", "pkv_prefix_get_stats", "pkv_prefix_clear", "pkv_prefix_probe",
-	"pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks", "pkv_hint_text",
+	"pkv_prefix_set_quota", "pkv_prefix_read_events", "pkv_prefix_hash_blocks", "pkv_hint_prompt",
 	"pkv_hint_session", "pkv_file_save", "pkv_file_load", "pkv_file_inspect", "pkv_prefetch_wait",
-	"pkv_prefetch_cancel", "pkv_store_flush", "pkv_store_get_stats", "pkv_store_open_directory",
-	"pkv_store_close", "pkv_session_drop_blocks",
+	"pkv_prefetch_cancel", "pkv_cache_flush_store", "pkv_cache_get_store_stats",
+	"pkv_store_open_directory", "pkv_store_close", "pkv_session_drop_blocks",
 }
 
 func StatusName(status int32) string  { return text(call(0, u(status))) }
 func LastError() string               { return text(call(1)) }
 func LastErrorDetails() *ErrorDetails { return (*ErrorDetails)(pointer(call(2))) }
 func Version() uint32                 { return uint32(call(3)) }
-func CacheComputePlan(config *CacheConfig, group uint32, out *CachePlan) Status {
+func CacheComputeSizes(config *CacheConfig, group uint32, out *CacheSizes) Status {
 	return Status(call(4, u(p(config)), u(group), u(p(out))))
 }
 func CacheCreate(config *CacheConfig, out *Cache) Status {
@@ -137,7 +137,7 @@ func OpenmpRunner(out *Runner) Status { return Status(call(39, u(p(out)))) }
 func CacheGetKVView(cache Cache, layer uint32, out *KVView) Status {
 	return Status(call(40, u(cache), u(layer), u(p(out))))
 }
-func KVViewPlan(kv *KVView, bytes *uint64) Status { return Status(call(41, u(p(kv)), u(p(bytes)))) }
+func KVViewInit(kv *KVView, bytes *uint64) Status { return Status(call(41, u(p(kv)), u(p(bytes)))) }
 func KVWriteSlots(
 	compute Compute, kv *KVView, rows uint64, slots *int64, k *Tensor, v *Tensor,
 ) Status {
@@ -245,7 +245,7 @@ func PrefixGetStats(cache Cache, salt unsafe.Pointer, saltSize uint64, out *Pref
 func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
 	return Status(call(66, u(cache), u(salt), u(saltSize)))
 }
-func PrefixProbe(cache Cache, prompt *Text, cached *uint64) Status {
+func PrefixProbe(cache Cache, prompt *Prompt, cached *uint64) Status {
 	return Status(call(67, u(cache), u(p(prompt)), u(p(cached))))
 }
 func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
@@ -256,11 +256,11 @@ func PrefixReadEvents(
 ) Status {
 	return Status(call(69, u(cache), u(p(next)), u(n), u(p(events)), u(p(count)), u(p(lost))))
 }
-func PrefixHashBlocks(prompt *Text, blockSize uint32, hashes *uint64) Status {
+func PrefixHashBlocks(prompt *Prompt, blockSize uint32, hashes *uint64) Status {
 	return Status(call(70, u(p(prompt)), u(blockSize), u(p(hashes))))
 }
-func HintText(cache Cache, text *Text, hint *Hint, result *HintResult) Status {
-	return Status(call(71, u(cache), u(p(text)), u(p(hint)), u(p(result))))
+func HintPrompt(cache Cache, prompt *Prompt, hint *Hint, result *HintResult) Status {
+	return Status(call(71, u(cache), u(p(prompt)), u(p(hint)), u(p(result))))
 }
 func HintSession(session Session, hint *Hint, result *HintResult) Status {
 	return Status(call(72, u(session), u(p(hint)), u(p(result))))
@@ -281,17 +281,17 @@ func FileInspect(config *FileConfig, from *Stream, out *FileInfo) Status {
 	return Status(call(75, u(p(config)), u(p(from)), u(p(out))))
 }
 func PrefetchWait(
-	cache Cache, prompt *Text, timeoutMs uint32, cached *uint64, pending *uint64,
+	cache Cache, prompt *Prompt, timeoutMs uint32, cached *uint64, pending *uint64,
 ) Status {
 	return Status(call(76, u(cache), u(p(prompt)), u(timeoutMs), u(p(cached)), u(p(pending))))
 }
-func PrefetchCancel(cache Cache, prompt *Text) Status {
+func PrefetchCancel(cache Cache, prompt *Prompt) Status {
 	return Status(call(77, u(cache), u(p(prompt))))
 }
-func StoreFlush(cache Cache, timeoutMs uint32, queued *uint64) Status {
+func CacheFlushStore(cache Cache, timeoutMs uint32, queued *uint64) Status {
 	return Status(call(78, u(cache), u(timeoutMs), u(p(queued))))
 }
-func StoreGetStats(cache Cache, out *StoreStats) Status {
+func CacheGetStoreStats(cache Cache, out *StoreStats) Status {
 	return Status(call(79, u(cache), u(p(out))))
 }
 func StoreOpenDirectory(config *DirectoryConfig, out *Store) Status {

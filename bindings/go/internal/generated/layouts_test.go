@@ -10,7 +10,7 @@ var layouts = []struct {
 	c    []uintptr
 }{
 	{reflect.TypeOf(ErrorDetails{}), []uintptr{32, 0, 4, 8, 16, 24, 28}},
-	{reflect.TypeOf(Tensor{}), []uintptr{48, 0, 8, 16, 24, 32, 40}},
+	{reflect.TypeOf(Tensor{}), []uintptr{48, 0, 8, 12, 16, 24, 32, 40}},
 	{reflect.TypeOf(Allocator{}), []uintptr{24, 0, 8, 16}},
 	{reflect.TypeOf(Logger{}), []uintptr{16, 0, 8}},
 	{reflect.TypeOf(Clock{}), []uintptr{16, 0, 8}},
@@ -24,7 +24,7 @@ var layouts = []struct {
 	{reflect.TypeOf(PrefixConfig{}), []uintptr{40, 0, 4, 8, 16, 24, 28, 32}},
 	{reflect.TypeOf(CacheConfig{}), []uintptr{128, 0, 4, 8, 16, 20, 24, 28, 32, 40, 44, 48, 52,
 		56, 64, 68, 72, 80, 88, 96, 104, 112, 120}},
-	{reflect.TypeOf(CachePlan{}), []uintptr{56, 0, 4, 8, 16, 24, 32, 40, 48}},
+	{reflect.TypeOf(CacheSizes{}), []uintptr{56, 0, 4, 8, 16, 24, 32, 40, 48}},
 	{reflect.TypeOf(CacheInfo{}), []uintptr{32, 0, 4, 8, 12, 16, 20, 24, 28}},
 	{reflect.TypeOf(PoolConfig{}), []uintptr{16, 0, 4, 8}},
 	{reflect.TypeOf(SessionConfig{}), []uintptr{32, 0, 4, 8, 12, 16, 24}},
@@ -38,7 +38,7 @@ var layouts = []struct {
 	{reflect.TypeOf(AttentionParams{}), []uintptr{72, 0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,
 		64}},
 	{reflect.TypeOf(AttentionOutputs{}), []uintptr{24, 0, 4, 8, 16}},
-	{reflect.TypeOf(Text{}), []uintptr{40, 0, 4, 8, 16, 24, 32}},
+	{reflect.TypeOf(Prompt{}), []uintptr{40, 0, 4, 8, 16, 24, 32}},
 	{reflect.TypeOf(PrefixStats{}), []uintptr{104, 0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80,
 		88, 96}},
 	{reflect.TypeOf(PrefixEvent{}), []uintptr{40, 0, 8, 16, 24, 32, 36}},

@@ -10,7 +10,7 @@ import "unsafe"
 // HeaderVersion is the version of the headers this was made of.
 const HeaderVersion = "1.0.0"
 
-// A Group parameter of pkv_cache_compute_plan and pkv_cache_get_pool_stats: all groups.
+// A Group parameter of pkv_cache_compute_sizes and pkv_cache_get_pool_stats: all groups.
 const AllGroups = 0xFFFFFFFF
 
 // In a block table: a block that left the window. In a list: an unused entry.
@@ -35,7 +35,7 @@ const AllSalts = 0xFFFFFFFFFFFFFFFF
 const NoQuota = 0xFFFFFFFFFFFFFFFF
 
 // Pass it as DurationMs of RETURN to mean that the text will not continue.
-const HintNever = 0xFFFFFFFFFFFFFFFF
+const Never = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
 type Status int32
@@ -68,6 +68,7 @@ type ErrorDetails struct {
 type Tensor struct {
 	Data                               unsafe.Pointer
 	DType                              int32
+	Reserved                           uint32
 	RowStride, HeadStride, BatchStride int64
 	Bytes                              uint64
 }
@@ -116,7 +117,7 @@ type LayerGroup struct {
 	Rotation                              int32
 	RotationMatrices                      *RotationMatrices
 	LayerBytes                            uint64
-	CheckpointTokens, MaxDraftTokens      uint32
+	CheckpointTokens, MaxVerifyTokens     uint32
 	Blocks                                uint64
 }
 
@@ -149,7 +150,7 @@ type CacheConfig struct {
 	Clock                        *Clock
 }
 
-type CachePlan struct {
+type CacheSizes struct {
 	StructSize, GroupCount                                                      uint32
 	BytesPerToken, BytesPerBlock, Blocks, Tokens, MemoryBytes, BookkeepingBytes uint64
 }
@@ -246,7 +247,7 @@ type AttentionOutputs struct {
 	Blocks               *BlockOutputs
 }
 
-type Text struct {
+type Prompt struct {
 	StructSize, Reserved uint32
 	Salt                 unsafe.Pointer
 	SaltSize             uint64
@@ -256,7 +257,7 @@ type Text struct {
 
 type PrefixStats struct {
 	StructSize, Reserved                                                        uint32
-	Matches, AskedTokens, MatchedTokens, MatchedBlocks, PublishedBlocks         uint64
+	Matches, LookupTokens, MatchedTokens, MatchedBlocks, PublishedBlocks        uint64
 	EvictedBlocks, ExpelledBlocks, ClearedBlocks, CachedBlocks, EvictableBlocks uint64
 	PinnedBlocks, YieldedPins                                                   uint64
 }

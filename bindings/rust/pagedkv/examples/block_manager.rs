@@ -22,9 +22,9 @@ fn step(cache: &Cache, session: &mut Session, tokens: &[i32]) -> Result<()> {
 // [requests end]
 
 fn main() -> Result<()> {
-    // With Storage::NONE the shape has no effect.
+    // With Storage::EXTERNAL the shape has no effect.
     let group = LayerGroup::new(1, 1, 1, 16).blocks(BLOCKS);
-    let config = CacheConfig::new(group).storage(Storage::NONE);
+    let config = CacheConfig::new(group).storage(Storage::EXTERNAL);
     let cache = Cache::new(&config.block_size(BLOCK as u32).prefix(PrefixConfig::new()))?;
     let prompt: Vec<i32> = (0..50).collect();
 

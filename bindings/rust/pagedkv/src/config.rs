@@ -13,7 +13,7 @@ use std::time::Duration;
 
 #[doc(inline)]
 pub use crate::sys::{
-    pkv_cache_plan as CachePlan, pkv_eviction as Eviction, pkv_huge_pages as HugePages,
+    pkv_cache_sizes as CacheSizes, pkv_eviction as Eviction, pkv_huge_pages as HugePages,
     pkv_isa as Isa, pkv_layer_kind as LayerKind, pkv_layout as Layout, pkv_rotation as Rotation,
     pkv_storage as Storage,
 };
@@ -161,7 +161,7 @@ impl PrefixConfig {
 /// // Llama 3 8B with keys and values in bfloat16: 128 KiB per token.
 /// let layers = LayerGroup::new(32, 32, 8, 128).dtype(Dtype::BF16);
 /// let config = CacheConfig::new(layers).memory_bytes(4 << 30);
-/// let plan = config.plan()?;
+/// let plan = config.sizes()?;
 /// assert_eq!(plan.bytes_per_token, 32 * 2 * 8 * 128 * 2);
 /// assert_eq!(plan.tokens, (4 << 30) / plan.bytes_per_token);
 /// # Ok::<(), pagedkv::Error>(())
@@ -273,13 +273,13 @@ impl CacheConfig {
     }
 
     /// Computes the sizes of K and V of all groups. Nothing is allocated.
-    pub fn plan(&self) -> Result<CachePlan> {
-        self.plan_of(sys::PKV_ALL_GROUPS)
+    pub fn sizes(&self) -> Result<CacheSizes> {
+        self.sizes_of(sys::PKV_ALL_GROUPS)
     }
 
     /// Computes the same for one group.
-    pub fn plan_of(&self, group: u32) -> Result<CachePlan> {
-        self.with_raw(|raw| filled(|out| unsafe { sys::pkv_cache_compute_plan(raw, group, out) }))
+    pub fn sizes_of(&self, group: u32) -> Result<CacheSizes> {
+        self.with_raw(|raw| filled(|out| unsafe { sys::pkv_cache_compute_sizes(raw, group, out) }))
     }
 
     /// As [`with_raw`](Self::with_raw), with a store that is opened for the cache to take.

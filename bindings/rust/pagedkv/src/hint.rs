@@ -47,7 +47,7 @@ impl Hint {
     /// For how long; of `RETURN`, until when. Zero: without an end; others last at least a
     /// millisecond.
     pub fn duration(mut self, duration: Duration) -> Self {
-        let (ms, never) = ((duration.as_nanos() + 999_999) / 1_000_000, sys::PKV_HINT_NEVER);
+        let (ms, never) = ((duration.as_nanos() + 999_999) / 1_000_000, sys::PKV_NEVER);
         self.0.duration_ms = ms.min(u128::from(never)) as u64;
         self
     }
@@ -59,7 +59,7 @@ impl Cache {
     /// Gives a hint about a text, and returns what came of it.
     pub fn hint(&self, salt: Salt<'_>, tokens: &[i32], hint: Hint) -> Result<HintResult> {
         let text = salt.text(tokens);
-        filled(|out| unsafe { sys::pkv_hint_text(self.as_raw(), &text, &hint.0, out) })
+        filled(|out| unsafe { sys::pkv_hint_prompt(self.as_raw(), &text, &hint.0, out) })
     }
 }
 

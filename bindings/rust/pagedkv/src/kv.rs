@@ -226,14 +226,14 @@ impl KvMemory {
             ..Default::default()
         };
         let mut bytes = 0;
-        call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, &mut bytes) })?;
+        call(|| unsafe { sys::pkv_kv_view_init(&mut raw, &mut bytes) })?;
         let too_large = || Error::misuse(format!("{bytes} bytes are too many"));
         let mut memory = Vec::new();
         let size = usize::try_from(bytes).map_err(|_| too_large())?;
         memory.try_reserve_exact(size).map_err(|_| too_large())?;
         memory.resize(size, 0u8);
         raw.k = memory.as_mut_ptr().cast();
-        call(|| unsafe { sys::pkv_kv_view_plan(&mut raw, &mut bytes) })?;
+        call(|| unsafe { sys::pkv_kv_view_init(&mut raw, &mut bytes) })?;
         Ok(Self { raw, _memory: memory })
     }
 

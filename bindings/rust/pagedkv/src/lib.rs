@@ -78,7 +78,7 @@ pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlo
 pub use cache::Cache;
 pub use compute::Compute;
 pub use config::{
-    CacheConfig, CachePlan, Eviction, HugePages, Isa, LayerGroup, LayerKind, Layout, PrefixConfig,
+    CacheConfig, CacheSizes, Eviction, HugePages, Isa, LayerGroup, LayerKind, Layout, PrefixConfig,
     Rotation, Storage,
 };
 pub use error::{Error, Result, Status};
@@ -98,7 +98,7 @@ pub use stats::{CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, Sess
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
-    PKV_HINT_NEVER as HINT_NEVER, PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS,
+    PKV_NEVER as NEVER, PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS,
     PKV_NO_TOKEN as NO_TOKEN,
 };
 

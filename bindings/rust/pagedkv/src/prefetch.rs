@@ -38,13 +38,13 @@ impl Cache {
     pub fn flush_store(&self, timeout: Duration) -> Result<u64> {
         let mut queued = 0;
         call(|| unsafe {
-            sys::pkv_store_flush(self.as_raw(), milliseconds(timeout), &mut queued)
+            sys::pkv_cache_flush_store(self.as_raw(), milliseconds(timeout), &mut queued)
         })?;
         Ok(queued)
     }
 
     /// Returns the statistics of the store.
     pub fn store_stats(&self) -> Result<StoreStats> {
-        filled(|out| unsafe { sys::pkv_store_get_stats(self.as_raw(), out) })
+        filled(|out| unsafe { sys::pkv_cache_get_store_stats(self.as_raw(), out) })
     }
 }

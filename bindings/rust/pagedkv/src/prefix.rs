@@ -30,11 +30,11 @@ impl<'a> Salt<'a> {
     }
 
     /// Returns a text for C, which points to the salt and the tokens.
-    pub(crate) fn text(self, tokens: &[i32]) -> sys::pkv_text {
+    pub(crate) fn text(self, tokens: &[i32]) -> sys::pkv_prompt {
         let (salt, salt_size) = self.raw();
         let (salt_size, n) = (salt_size as u64, tokens.len() as u64);
-        let struct_size = std::mem::size_of::<sys::pkv_text>() as u32;
-        sys::pkv_text { struct_size, reserved: 0, salt, salt_size, tokens: tokens.as_ptr(), n }
+        let struct_size = std::mem::size_of::<sys::pkv_prompt>() as u32;
+        sys::pkv_prompt { struct_size, reserved: 0, salt, salt_size, tokens: tokens.as_ptr(), n }
     }
 }
 

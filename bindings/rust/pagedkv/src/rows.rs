@@ -158,6 +158,7 @@ fn tensor<E: Element>(
     sys::pkv_tensor {
         data: data as *mut _,
         dtype: E::DTYPE,
+        reserved: 0,
         row_stride: stride(row_stride),
         head_stride: stride(head_stride),
         batch_stride: 0,

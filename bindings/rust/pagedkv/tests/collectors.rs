@@ -247,7 +247,7 @@ impl Copies {
 
     fn cache(&self, store: Option<StoreConfig>) -> Cache {
         let config =
-            CacheConfig::new(LayerGroup::opaque_kv(1, 64).blocks(8)).storage(Storage::NONE);
+            CacheConfig::new(LayerGroup::opaque_kv(1, 64).blocks(8)).storage(Storage::EXTERNAL);
         let config = config.prefix(PrefixConfig::new()).block_io(self.clone());
         Cache::new(&store.into_iter().fold(config, CacheConfig::store)).unwrap()
     }
@@ -384,6 +384,7 @@ fn blocked_in_attend(
         let tensor = |data: *const f32| sys::pkv_tensor {
             data: data as *mut _,
             dtype: Dtype::F32,
+            reserved: 0,
             row_stride: 0,
             head_stride: 0,
             batch_stride: 0,

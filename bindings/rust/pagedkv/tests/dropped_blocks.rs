@@ -4,7 +4,7 @@ use pagedkv::*;
 #[test]
 fn are_given_back() {
     let config = CacheConfig::with_groups([LayerGroup::new(1, 1, 1, 16).blocks(16)]);
-    let cache = Cache::new(&config.storage(Storage::NONE)).unwrap();
+    let cache = Cache::new(&config.storage(Storage::EXTERNAL)).unwrap();
     let mut session = cache.open_session().unwrap();
     cache.begin([(&mut session, 100)]).unwrap().commit(None).unwrap();
 

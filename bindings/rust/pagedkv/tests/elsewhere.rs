@@ -66,7 +66,7 @@ impl BlockIo for Hooks {
 fn config(engine: &Arc<Engine>) -> CacheConfig {
     let group = || LayerGroup::opaque_kv(1, BYTES as u64).blocks(16);
     CacheConfig::with_groups([group(), group()])
-        .storage(Storage::NONE)
+        .storage(Storage::EXTERNAL)
         .prefix(PrefixConfig::new())
         .block_io(Hooks(engine.clone()))
 }

@@ -346,12 +346,12 @@ fn memory_is_rotated() {
     assert!((k[5] - 1.0).abs() < 1e-6 && (v[7] - 2.0).abs() < 1e-6);
     assert_eq!(memory.view().as_raw().rotation, Rotation::HADAMARD);
     let short = LayerGroup::new(1, 2, 1, 32).blocks(8).key_rotation([0.0; 16 * 16]);
-    assert!(CacheConfig::new(short).plan().is_err());
+    assert!(CacheConfig::new(short).sizes().is_err());
 }
 
 #[test]
 fn engines_with_bytes_of_their_own() {
-    let cache = Cache::new(&config().storage(Storage::NONE)).unwrap();
+    let cache = Cache::new(&config().storage(Storage::EXTERNAL)).unwrap();
     let mut session = cache.open_session().unwrap();
     cache.begin([(&mut session, 20)]).unwrap().commit(&[1; 20]).unwrap();
     let mut fork = session.fork().unwrap();
@@ -414,12 +414,12 @@ fn hints_are_taken_within_a_batch() {
     let cache = Cache::new(&config().prefix(PrefixConfig::new())).unwrap();
     let mut session = cache.open_session().unwrap();
     let returns = Hint::new(HintAction::RETURN);
-    for ms in [0, 1, HINT_NEVER - 1, HINT_NEVER] {
+    for ms in [0, 1, NEVER - 1, NEVER] {
         session.hint(returns.duration(Duration::from_millis(ms))).unwrap();
     }
     std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
     let result = session.hint(Hint::new(HintAction::RETAIN).retention(Retention::HIGH)).unwrap();
-    assert_eq!((result.outcome, result.reason), (HintOutcome::ACCEPTED, HintReason::NONE));
+    assert_eq!((result.outcome, result.reason), (HintOutcome::DONE, HintReason::NONE));
     refused(session.hint(returns.range(2..1)), Status::INVALID_ARGUMENT);
 }
 
@@ -446,7 +446,7 @@ fn the_prefix_index_tells_what_it_does() {
     assert_eq!(pinned.tokens, 16);
     let unpin = Hint::new(HintAction::UNPIN).range(0..16);
     for (salt, outcome) in
-        [(Salt::from("tenant"), HintOutcome::MISSING), (Salt::None, HintOutcome::ACCEPTED)]
+        [(Salt::from("tenant"), HintOutcome::MISSING), (Salt::None, HintOutcome::DONE)]
     {
         assert_eq!(cache.hint(salt, &text, unpin).unwrap().outcome, outcome);
     }
@@ -761,8 +761,8 @@ fn what_the_library_says_of_itself() {
     assert!(cache.metrics().unwrap().ends_with('\n'));
     assert_eq!(format!("{:?}", Status::OUT_OF_BLOCKS), "OUT_OF_BLOCKS");
     assert_eq!(format!("{:?}", Status(7)), "pkv_status(7)");
-    refused(config().block_size(17).plan(), Status::INVALID_ARGUMENT);
+    refused(config().block_size(17).sizes(), Status::INVALID_ARGUMENT);
     let group = || LayerGroup::new(1, 2, 1, 16).blocks(8);
     let hybrid = [group().layer_indices([0, 1]), group()];
-    refused(CacheConfig::with_groups(hybrid).plan(), Status::INVALID_ARGUMENT);
+    refused(CacheConfig::with_groups(hybrid).sizes(), Status::INVALID_ARGUMENT);
 }

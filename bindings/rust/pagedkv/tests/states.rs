@@ -11,7 +11,7 @@ type State = [u8; BYTES];
 /// Checkpoints are 32 tokens apart, and drafts have up to 4 tokens.
 fn config() -> CacheConfig {
     let rows = LayerGroup::new(1, 1, 1, 16).blocks(64);
-    let states = LayerGroup::states(2, BYTES as u64).checkpoint_tokens(32).max_draft_tokens(4);
+    let states = LayerGroup::states(2, BYTES as u64).checkpoint_tokens(32).max_verify_tokens(4);
     CacheConfig::with_groups([rows, states.blocks(64)]).threads(1)
 }
 
@@ -111,7 +111,7 @@ fn a_path_of_a_draft_is_accepted() {
 
 #[test]
 fn engines_with_states_of_their_own() {
-    let cache = Cache::new(&config().storage(Storage::NONE)).unwrap();
+    let cache = Cache::new(&config().storage(Storage::EXTERNAL)).unwrap();
     let (mut session, mut last) = (cache.open_session().unwrap(), NO_BLOCK);
     for _ in 0..5 {
         let mut batch = cache.begin([(&mut session, 8)]).unwrap();

@@ -7,7 +7,7 @@ pub struct Ids(Cache);
 impl Ids {
     pub fn new(blocks: usize) -> Self {
         let group = LayerGroup::new(1, 1, 1, 16).blocks(blocks as u64);
-        let config = CacheConfig::new(group).storage(Storage::NONE);
+        let config = CacheConfig::new(group).storage(Storage::EXTERNAL);
         Self(Cache::new(&config.prefix(PrefixConfig::new())).unwrap())
     }
 }

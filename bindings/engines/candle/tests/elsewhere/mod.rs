@@ -120,7 +120,7 @@ impl Elsewhere {
         };
         let fetched = Arc::new(AtomicUsize::new(0));
         let mut config = CacheConfig::with_groups(groups.iter().map(layer_group))
-            .storage(Storage::NONE)
+            .storage(Storage::EXTERNAL)
             .block_size(BLOCK as u32)
             .prefix(PrefixConfig::new())
             .block_io(Hooks { groups: groups.clone(), fetched: fetched.clone() });

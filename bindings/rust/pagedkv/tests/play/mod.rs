@@ -266,9 +266,10 @@ impl Player {
         match text(step, "do") {
             "plan" => {
                 let config = config::cache_config(&self.config);
-                let plan = step
-                    .get("group")
-                    .map_or_else(|| config.plan(), |group| config.plan_of(number(group) as u32))?;
+                let plan = step.get("group").map_or_else(
+                    || config.sizes(),
+                    |group| config.sizes_of(number(group) as u32),
+                )?;
                 compare_fields(plan, fields)
             }
             "info" => compare_fields(self.session(step).info()?, fields),
@@ -366,7 +367,7 @@ impl Player {
         let mut batch = self
             .cache
             .begin(taken.iter_mut().map(|(_, session, new)| (session, new.len() as u32)))?;
-        if self.cache.info()?.storage != Storage::NONE {
+        if self.cache.info()?.storage != Storage::EXTERNAL {
             for layer in 0..self.shapes.len() {
                 self.layer(step, layer, &texts, &mut batch)?;
             }
