@@ -107,6 +107,7 @@ const Exception anything[] = {
 // Numbers that are true up to `max` only. If that is 0, they are not true beyond the valid value.
 const Exception bounded[] = {
     {"", "n", "tokens and items are worked through one by one", uint64_t{1} << 24},
+    {"", "prompt.n", "as above", uint64_t{1} << 24},
     {"pkv_attention_merge", "rows", "rows are worked through one by one", uint64_t{1} << 16},
     {"", "k.row_stride", "30 rows lie in 64 GiB", uint64_t{1} << 24},
     {"", "v.row_stride", "as above", uint64_t{1} << 24},
