@@ -193,9 +193,16 @@ void session_config(Source& draw) {
 // Returns the memory that a mask describes, or NULL if it describes too much.
 const void* memory_of(const pkv_mask& mask, Source& draw, const SequenceRows& sequences) {
   static const std::vector<uint64_t> words(1 << 13, 0x5555555555555555u);
+  // Bytes, and numbers: small ones, -infinity and NaN.
   static const std::vector<uint8_t> bytes = [] {
     std::vector<uint8_t> list(1 << 16);
     for (size_t i = 0; i < list.size(); i++) list[i] = i % 5 != 0;
+    return list;
+  }();
+  static const std::vector<uint32_t> floats = [] {
+    std::vector<uint32_t> list(1 << 16);
+    for (size_t i = 0; i < list.size(); i++)
+      list[i] = i % 997 == 7 ? 0x7FC00000 : i % 3 == 0 ? 0xFF800000 : i % 7 == 0 ? 0xBF000000 : 0;
     return list;
   }();
   static int32_t parents[64];
@@ -217,30 +224,42 @@ const void* memory_of(const pkv_mask& mask, Source& draw, const SequenceRows& se
         parents[i] = draw.chance(80) ? -1 : static_cast<int32_t>(draw.below(3));
       return parents;
     case PKV_MASK_BYTES:
+    case PKV_MASK_F16:
+    case PKV_MASK_F32: {
+      const void* const data =
+          mask.kind == PKV_MASK_BYTES ? static_cast<const void*>(bytes.data()) : floats.data();
       return refused || real(sequences.lengths.size()) * real(mask.batch_stride) +
                                 real(reach) * real(mask.row_stride) + real(mask.columns) <=
                             real(bytes.size())
-                 ? bytes.data()
+                 ? data
                  : nullptr;
+    }
   }
   return bytes.data();
 }
 
-void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequences) {
+bool has_columns(const pkv_mask& mask) {
+  return mask.kind == PKV_MASK_BYTES || mask.kind == PKV_MASK_F16 || mask.kind == PKV_MASK_F32;
+}
+
+// `factors` has a number for each head, or is NULL.
+void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequences,
+               const float* factors) {
   static int64_t first_positions[4], positions[64];
   if (draw.chance(50)) return;
   pkv_mask& mask = params.own_mask;
   params.mask = &mask;
-  mask.kind = static_cast<pkv_mask_kind>(draw.between(1, 3));
+  mask.kind = static_cast<pkv_mask_kind>(draw.between(1, 5));
   if (mask.kind == PKV_MASK_BITS) mask.row_stride = draw.chance(90) ? 1 : 2;
-  if (mask.kind == PKV_MASK_BYTES) {
+  if (has_columns(mask)) {
     mask.columns = 48;
     mask.row_stride = static_cast<int64_t>(48 * draw.below(2));
     mask.batch_stride = static_cast<int64_t>(300 * draw.below(2));
   }
   if (draw.chance(30)) spoil(mask, draw);
   mask.data = draw.chance(97) ? memory_of(mask, draw, sequences) : nullptr;
-  const bool placed = draw.chance(mask.kind == PKV_MASK_BYTES ? 50 : 3) &&
+  mask.head_factors = draw.chance(mask.kind >= PKV_MASK_F16 ? 50 : 3) ? factors : nullptr;
+  const bool placed = draw.chance(has_columns(mask) ? 50 : 3) &&
                       sequences.lengths.size() <= std::size(first_positions);
   for (int64_t& first : first_positions)
     if (placed) first = static_cast<int64_t>(draw.chance(80) ? draw.below(8) : number(draw));
@@ -307,7 +326,7 @@ AttentionParams draw_params(Source& draw, const SequenceRows& sequences, uint64_
   const bool has_lse = draw.chance(30) && rows * heads * sizeof(float) <= f.lse.size();
   params.mask = nullptr;
   params.chosen_blocks = nullptr;
-  draw_mask(draw, params, sequences);
+  draw_mask(draw, params, sequences, heads <= per_head.size() ? per_head.data() : nullptr);
   draw_blocks(draw, params, rows, heads_of_kv);
   draw_windows(draw, params, heads_of_kv);
   uint32_t* const chosen = params.block_outputs.chosen;

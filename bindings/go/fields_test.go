@@ -172,6 +172,7 @@ func TestFieldsOfAttention(t *testing.T) {
 	numbered(t, &params)
 	mask := Mask{
 		Bytes: make([]byte, 200), FirstPositions: make([]int64, 2), Positions: make([]int64, 3),
+		HeadFactors: make([]float32, 4),
 	}
 	choice, outputs := ChosenBlocks{}, AttentionOutputs{}
 	numbered(t, &mask)

@@ -63,11 +63,29 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 		masked := pagedkv.AttentionParams{Mask: &mask}
 		must(t, compute.Attend(view, sequences, k, to, &masked, nil))
 		same(t, means(out, 0, 1, 2, 3), 0, 1, 1.5, 3)
+		// exp(-100) is as good as nothing.
+		for _, added := range []pagedkv.Mask{
+			{Float32: []float32{-50, 0, 0, 0}, HeadFactors: []float32{2}, Columns: 3, BatchStride: 1},
+			{Float16: []uint16{0xFC00, 0, 0, 0}, Columns: 3, BatchStride: 1},
+		} {
+			masked.Mask = &added
+			must(t, compute.Attend(view, sequences, k, to, &masked, nil))
+			same(t, means(out, 0, 1, 2, 3), 0, 1, 1.5, 3)
+		}
 		for _, wrong := range []struct {
 			mask     pagedkv.Mask
 			sentence string
 		}{
-			{pagedkv.Mask{Bytes: mask.Bytes[:3], Columns: 3, BatchStride: 1}, "needs 4 bytes"},
+			{pagedkv.Mask{Bytes: mask.Bytes[:3], Columns: 3, BatchStride: 1}, "needs 4 elements"},
+			{pagedkv.Mask{Float32: []float32{0}, Columns: 3, BatchStride: 1}, "needs 4 elements"},
+			{pagedkv.Mask{Float16: []uint16{0}, Bytes: mask.Bytes}, "2 of them"},
+			{
+				pagedkv.Mask{Bytes: mask.Bytes, HeadFactors: []float32{1, 2}}, "HeadFactors has 2",
+			},
+			{
+				pagedkv.Mask{Bytes: mask.Bytes, HeadFactors: []float32{1}, Columns: 3, BatchStride: 1},
+				"head_factors are for kinds F16 and F32",
+			},
 			{pagedkv.Mask{Columns: 3, BatchStride: 1}, "0 of them are given"},
 			{pagedkv.Mask{Bytes: mask.Bytes, Parents: []int32{-1, 0, -1, -1}}, "2 of them"},
 			{pagedkv.Mask{Bits: []uint64{}, RowStride: 1}, "Bits has 0 entries"},

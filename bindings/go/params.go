@@ -20,7 +20,7 @@ const (
 )
 
 // Mask says which positions each query sees, in addition to the causal rule and the window. Exactly
-// one of its first three fields is set.
+// one of its first five fields is set.
 type Mask struct {
 	// Which new tokens of its own session a new token sees, RowStride words per row: bit j % 64 of
 	// word j / 64 is the session's new token j.
@@ -32,27 +32,33 @@ type Mask struct {
 	// hides. Column c stands for position FirstPositions[s] + c; a negative one is padding on the
 	// left.
 	Bytes []byte
+	// Numbers in the places of Bytes, IEEE binary16 or float32, that are added to scores. -infinity
+	// hides. HeadFactors, one for each query head, multiply them; nil: 1.
+	Float16     []uint16
+	Float32     []float32
+	HeadFactors []float32
 
 	// With Bits, the position of each row's token in its text; needed with a window or slopes.
 	Positions []int64
 
-	RowStride   int // Of Bits, and of Bytes; 0: all queries of a sequence have the same Bytes.
-	BatchStride int // Of Bytes; 0: all sequences have the same.
-	Columns     int // Of Bytes: they reach the last position of every sequence.
-	// With Bytes, the position of column 0 in each sequence; nil: 0.
+	RowStride   int // Of Bits, and of Bytes or numbers; 0: all queries of a sequence share a row.
+	BatchStride int // Of Bytes or numbers; 0: all sequences have the same.
+	Columns     int // Of Bytes or numbers: they reach the last position of every sequence.
+	// With Bytes or numbers, the position of column 0 in each sequence; nil: 0.
 	FirstPositions []int64
 }
 
 // place returns the mask of C after checking its slices.
-func (m *Mask) place(n *numbers, batch batchRows) *raw.Mask {
+func (m *Mask) place(n *numbers, batch batchRows, queryHeads int) *raw.Mask {
 	if m == nil {
 		return nil
 	}
 	out := sized(&raw.Mask{
 		RowStride: int64(m.RowStride), BatchStride: int64(m.BatchStride),
 		Columns: uint64(n.u32("Columns", m.Columns)), FirstPositions: first(m.FirstPositions),
-		Positions: first(m.Positions),
+		Positions: first(m.Positions), HeadFactors: first(m.HeadFactors),
 	})
+	n.length("HeadFactors", len(m.HeadFactors), 1, queryHeads)
 	if m.Positions != nil {
 		n.exactly("Positions", len(m.Positions), batch.total(), 1)
 	}
@@ -70,18 +76,29 @@ func (m *Mask) place(n *numbers, batch batchRows) *raw.Mask {
 	if m.Bytes != nil {
 		given++
 		out.Kind, out.Data = int32(MaskBytes), unsafe.Pointer(firstOrEmpty(m.Bytes))
-		m.checkBytes(n, batch)
+		m.checkColumns(n, batch, len(m.Bytes))
+	}
+	if m.Float16 != nil {
+		given++
+		out.Kind, out.Data = int32(MaskF16), unsafe.Pointer(firstOrEmpty(m.Float16))
+		m.checkColumns(n, batch, len(m.Float16))
+	}
+	if m.Float32 != nil {
+		given++
+		out.Kind, out.Data = int32(MaskF32), unsafe.Pointer(firstOrEmpty(m.Float32))
+		m.checkColumns(n, batch, len(m.Float32))
 	}
 	if given != 1 && n.err == nil {
 		n.err = misuse(
-			n.op, ErrInvalidArgument, "a Mask has one of Bits, Parents and Bytes: %d of them are given",
-			given,
+			n.op, ErrInvalidArgument,
+			"a Mask has one of Bits, Parents, Bytes, Float16 and Float32: %d of them are given", given,
 		)
 	}
 	return out
 }
 
-func (m *Mask) checkBytes(n *numbers, batch batchRows) {
+// checkColumns checks Bytes or numbers; `given` is the length of their slice.
+func (m *Mask) checkColumns(n *numbers, batch batchRows, given int) {
 	count, reach := len(batch.lengths), batch.reach()
 	needed, fits := extent(
 		[2]uint64{uint64(count), uint64(m.BatchStride)},
@@ -98,12 +115,12 @@ func (m *Mask) checkBytes(n *numbers, batch batchRows) {
 		n.err = misuse(
 			n.op, ErrInvalidArgument, "a Mask has strides of %d and %d", m.BatchStride, m.RowStride,
 		)
-	case !fits || needed > uint64(len(m.Bytes)):
+	case !fits || needed > uint64(given):
 		n.err = misuse(
 			n.op, ErrInvalidArgument,
 			"a Mask of %d sequences of up to %d rows of %d columns with strides of %d and %d "+
-				"needs %d bytes, the slice has %d",
-			count, reach, m.Columns, m.BatchStride, m.RowStride, needed, len(m.Bytes),
+				"needs %d elements, the slice has %d",
+			count, reach, m.Columns, m.BatchStride, m.RowStride, needed, given,
 		)
 	}
 }
@@ -156,7 +173,7 @@ func (p *AttentionParams) place(
 	n.length("HeadSinkTokens", len(p.HeadSinkTokens), 1, kvHeads)
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
-	out.Mask = p.Mask.place(&n, batch)
+	out.Mask = p.Mask.place(&n, batch, queryHeads)
 	out.ChosenBlocks = p.ChosenBlocks.place(&n, batch, kvHeads)
 	return out, n.err
 }

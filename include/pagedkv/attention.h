@@ -1,11 +1,11 @@
 /* pagedkv: attention parameters, and attention over memory that the caller describes.
  *
  *   out[i] = sum_j softmax_j(score_ij) v[j]
- *   score_ij = cap(scale * q[i] . k[j]) + slope * (j - i)
+ *   score_ij = cap(scale * q[i] . k[j]) + slope * (j - i) + mask_ij
  *
  * over the positions j that query i sees (Vaswani et al. 2017). cap(x) = softcap * tanh(x /
- * softcap) and the slope (ALiBi, Press et al. 2021) apply only if they are set. A query that sees
- * no position gets zeros.
+ * softcap), the slope (ALiBi, Press et al. 2021) and an additive mask apply only if they are set. A
+ * query that sees no position gets zeros.
  *
  * Query head h uses KV head h / (query_heads / kv_heads) (grouped-query attention, Ainslie et al.
  * 2023). The softmax is computed online over blocks (Milakov and Gimelshein 2018; Dao et al. 2022)
@@ -52,12 +52,20 @@ typedef enum pkv_mask_kind PKV_ENUM {
    * batch with first rows it counts its rows, padding included. Positions before the first column
    * are seen as without a mask.
    */
-  PKV_MASK_BYTES = 3
+  PKV_MASK_BYTES = 3,
+  /**
+   * IEEE binary16, one per query and position, where BYTES has bytes: an additive mask. The number,
+   * times the factor of the query head, is added to the score. -infinity hides the position as a
+   * byte of 0 does, whatever the factor. A score of NaN or +infinity makes all results of its query
+   * and head NaN. Not with chosen_blocks.
+   */
+  PKV_MASK_F16 = 4,
+  PKV_MASK_F32 = 5 /**< The same in float. */
 } pkv_mask_kind;
 
 /**
  * A mask: which positions each query sees. Among new tokens, BITS and PARENTS replace the causal
- * rule; BYTES applies in addition to it.
+ * rule; the others apply in addition to it.
  */
 typedef struct pkv_mask {
   uint32_t struct_size; /**< Must be sizeof(pkv_mask). */
@@ -65,16 +73,17 @@ typedef struct pkv_mask {
   const void* data;     /**< Only read. */
   /**
    * Elements of data from row to row. BITS: words, at most 2^26; 64 * row_stride must be at least
-   * the new tokens of each session. BYTES: 0 if all queries of a sequence share one row. PARENTS:
-   * 0.
+   * the new tokens of each session. PARENTS: 0. Others: 0 if all queries of a sequence share one
+   * row.
    */
   int64_t row_stride;
-  /** BYTES: elements from sequence to sequence; 0: all share the same rows. */
+  /** BYTES, F16, F32: elements from sequence to sequence; 0: all share the same rows. */
   int64_t batch_stride;
-  uint64_t columns; /**< BYTES: columns; they must reach the last position of each sequence. */
+  /** BYTES, F16, F32: columns; they must reach the last position of each sequence. */
+  uint64_t columns;
   /**
-   * BYTES: [sequences]: the position of column 0. If it is -n, the first n columns are padding on
-   * the left, and are ignored. NULL: 0.
+   * BYTES, F16, F32: [sequences]: the position of column 0. If it is -n, the first n columns are
+   * padding on the left, and are ignored. NULL: 0.
    */
   const int64_t* first_positions;
   /**
@@ -84,6 +93,11 @@ typedef struct pkv_mask {
    * full attention without slopes.
    */
   const int64_t* positions;
+  /**
+   * F16, F32: [query_heads]: finite factors of the mask. With slopes as factors, a mask of -|i - j|
+   * is ALiBi in both directions. NULL: 1.
+   */
+  const float* head_factors;
 } pkv_mask;
 
 /**

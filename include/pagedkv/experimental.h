@@ -24,8 +24,8 @@ extern "C" {
 
 /**
  * Sparse attention: queries read only some blocks (guide/chosen_blocks.md). Windows, sinks and
- * masks still apply. Not with ALiBi or query_positions. It is `chosen_blocks` of
- * pkv_attention_params.
+ * masks still apply. Not with ALiBi, additive masks or query_positions. It is
+ * `chosen_blocks` of pkv_attention_params.
  *
  * Consecutive new tokens of a session may choose together. For each KV head, those that choose
  * together read the first first_blocks blocks, their own blocks, the last_blocks blocks before

@@ -265,9 +265,8 @@ class AttendDirect {
   void transform(uint32_t tile, uint32_t head, uint32_t row, float* scores) const {
     const uint32_t query_head =
         (task_.head_begin + head) * task_.heads_per_kv_head + row % task_.heads_per_kv_head;
-    transform_scores<Isa>(task_.transform, query_head,
-                          task_.query[row / task_.heads_per_kv_head].position, begins_[tile],
-                          scores);
+    transform_scores<Isa>(task_.transform, query_head, task_.query[row / task_.heads_per_kv_head],
+                          begins_[tile], scores);
   }
 
   void unpack_values(uint32_t i, uint32_t kv_head, HeadTiles* at) {

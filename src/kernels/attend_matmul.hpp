@@ -275,16 +275,15 @@ class AttendMatmul {
                                task_.kv.k.dim, scores_ + size_t{row} * score_stride + column);
   }
 
-  // Applies softcap and ALiBi to the scores of a row, and hides the tokens that the row does not
-  // see.
+  // Transforms the scores of a row, and hides the tokens that the row does not see.
   [[gnu::noinline]] void transform_and_hide(uint32_t row) {
     float* const scores = scores_ + size_t{row} * score_stride;
     for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++) {
       float* const at = scores + tile * tile_tokens;
       if (transforms(task_.transform))
-        transform_scores<Isa>(
-            task_.transform, head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head,
-            task_.query[seen_.query_of(row)].position, seen_.position_of(tile), at);
+        transform_scores<Isa>(task_.transform,
+                              head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head,
+                              task_.query[seen_.query_of(row)], seen_.position_of(tile), at);
       if (!seen_.row_sees_all(row)) hide_unseen<Isa>(seen_.seen_by_row(row, tile), at);
     }
   }

@@ -148,11 +148,18 @@ float score_of(const AttendTask& task, const float* q, const QueryView& query, u
   for (uint32_t d = 0; d < task.kv.k.dim; d++) score += q[d] * k.get(d);
   if (task.transform.softcap != 0)
     score = task.transform.softcap * std::tanh(score / task.transform.softcap);
-  if (task.transform.alibi_slopes == nullptr) return score;
-  auto distance = static_cast<float>(static_cast<int64_t>(position - query.position));
-  if (task.transform.key_shifts != nullptr && position >= task.transform.shifts_begin)
-    distance += task.transform.key_shifts[position - task.transform.shifts_begin];
-  return score + task.transform.alibi_slopes[query_head] * distance;
+  if (task.transform.alibi_slopes != nullptr) {
+    auto distance = static_cast<float>(static_cast<int64_t>(position - query.position));
+    if (task.transform.key_shifts != nullptr && position >= task.transform.shifts_begin)
+      distance += task.transform.key_shifts[position - task.transform.shifts_begin];
+    score += task.transform.alibi_slopes[query_head] * distance;
+  }
+  if (query.bias == nullptr || position < query.mask_begin) return score;
+  const pkv_dtype dtype = task.transform.bias_dtype;
+  const float factor =
+      task.transform.bias_factors != nullptr ? task.transform.bias_factors[query_head] : 1;
+  return score + factor * scalar::load(dtype, query.bias + (position - query.mask_begin) *
+                                                               dtype_bytes(dtype));
 }
 
 void attend_row(const AttendTask& task, uint32_t head, uint64_t row) {

@@ -65,10 +65,10 @@ Floats<Isa> capped(Floats<Isa> x, float softcap) {
   return same_bits<F>(same_bits<Ints<Isa>>(tanh) | sign);
 }
 
-// Applies softcap and ALiBi to the scores of the 16 tokens from position `tile` on.
+// Caps the scores of the 16 tokens from position `tile` on, and adds slopes.
 template <class Isa>
-void transform_scores(const ScoreTransform& transform, uint32_t query_head, uint64_t position,
-                      uint64_t tile, float* scores) {
+void cap_and_slope(const ScoreTransform& transform, uint32_t query_head, uint64_t position,
+                   uint64_t tile, float* scores) {
   using F = Floats<Isa>;
   const float slope = transform.alibi_slopes != nullptr ? transform.alibi_slopes[query_head] : 0.0f;
   const float distance =
@@ -88,8 +88,46 @@ void transform_scores(const ScoreTransform& transform, uint32_t query_head, uint
   }
 }
 
+// Adds factor * bias to the scores of the 16 tokens from position `tile` on. Tokens that have no
+// bias are before mask_begin, or are not seen.
+template <class Isa, pkv_dtype dtype>
+void add_bias(float factor, const QueryView& query, uint64_t tile, float* scores) {
+  using F = Floats<Isa>;
+  constexpr uint32_t bytes = Elements<Isa, dtype>::bytes;
+  const unsigned char* from = nullptr;
+  unsigned char edge[tile_tokens * bytes];
+  if (tile >= query.mask_begin && tile + tile_tokens <= query.end) {
+    from = query.bias + (tile - query.mask_begin) * bytes;
+  } else {
+    from = edge;
+    __builtin_memset(edge, 0, sizeof edge);
+    for (uint32_t t = 0; t < tile_tokens; t++)
+      if (tile + t >= query.mask_begin && tile + t < query.end)
+        __builtin_memcpy(edge + t * bytes, query.bias + (tile + t - query.mask_begin) * bytes,
+                         bytes);
+  }
+  for (uint32_t t = 0; t < tile_tokens; t += F::size)
+    Isa::fma(F(factor), Elements<Isa, dtype>::load(from + t * bytes), F::load_aligned(scores + t))
+        .store_aligned(scores + t);
+}
+
+// Applies softcap, ALiBi and the bias to the scores of the 16 tokens from position `tile` on.
+template <class Isa>
+void transform_scores(const ScoreTransform& transform, uint32_t query_head, const QueryView& query,
+                      uint64_t tile, float* scores) {
+  if (transform.softcap != 0 || transform.alibi_slopes != nullptr)
+    cap_and_slope<Isa>(transform, query_head, query.position, tile, scores);
+  if (query.bias == nullptr) return;
+  const float factor =
+      transform.bias_factors != nullptr ? transform.bias_factors[query_head] : 1.0f;
+  if (transform.bias_dtype == PKV_F16)
+    add_bias<Isa, PKV_F16>(factor, query, tile, scores);
+  else
+    add_bias<Isa, PKV_F32>(factor, query, tile, scores);
+}
+
 static inline bool transforms(const ScoreTransform& transform) {
-  return transform.softcap != 0 || transform.alibi_slopes != nullptr;
+  return transform.softcap != 0 || transform.alibi_slopes != nullptr || transform.biased;
 }
 
 // Sets the scores of tokens that are not seen to -infinity, because their slots may have any value.

@@ -90,6 +90,9 @@ struct QueryView {
   uint64_t begin, end;
   const uint64_t* mask;  // NULL: no mask
   uint64_t mask_begin;
+  // NULL, or what is added to the scores: numbers of ScoreTransform::bias_dtype, one for each
+  // position from mask_begin on. Those of positions that the query does not see may be any numbers.
+  const unsigned char* bias = nullptr;
 };
 
 // The steps that a score q . k passes before the softmax, in this order.
@@ -100,7 +103,10 @@ struct ScoreTransform {
   // For slopes, NULL or what is added to the positions of tokens from shifts_begin on, up to the
   // end of the last tile: a token of a tree counts from its depth, not from where it is stored.
   const float* key_shifts = nullptr;
-  uint64_t shifts_begin = 0;  // a multiple of tile_tokens
+  uint64_t shifts_begin = 0;            // a multiple of tile_tokens
+  bool biased = false;                  // a query may have a bias
+  pkv_dtype bias_dtype = PKV_F32;       // or F16
+  const float* bias_factors = nullptr;  // NULL, or one per query head: the bias is multiplied by it
 };
 
 // Attention of some queries over positions [begin, end) of one sequence, or of several that share

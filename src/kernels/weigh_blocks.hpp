@@ -66,7 +66,7 @@ class WeighBlocks {
     if (seen_[index] == 0) return;
     if (transforms(attend.transform))
       transform_scores<Isa>(attend.transform, attend.head_begin * attend.heads_per_kv_head + head,
-                            attend.query[index].position, tile, scores);
+                            attend.query[index], tile, scores);
     if (seen_[index] != all_tokens) hide_unseen<Isa>(seen_[index], scores);
     const F lse(task_.lse[index * task_.lse_stride + head]);
     for (uint32_t t = 0; t < tile_tokens; t += F::size)

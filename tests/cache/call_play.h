@@ -243,6 +243,8 @@ class CallPlay : public DrawnCall {
     Query at{0, h, head, static_cast<uint64_t>(position_of(row)), 0, s.length};
     for (uint64_t j = 0; j < s.length && masks_new_tokens(); j++)
       at.places.push_back(place_of(s, j));
+    for (uint64_t j = 0; j < s.length && masking_ == Masking::numbers; j++)
+      at.bias.push_back(added(row, h, j));
     const ReferenceRow reference(queries.row(row_of(query), h), at, k, v, attention);
     wanted.out = reference.out;
     for (uint32_t d = 0; d < model_.value_dim; d++)

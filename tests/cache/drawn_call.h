@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "host.h"
@@ -38,6 +39,12 @@ class DrawnCall {
         {"choice and bits", top_ != 0 && masking_ == Masking::words},
         {"choice and parents", top_ != 0 && masking_ == Masking::parents},
         {"choice and bytes", top_ != 0 && masking_ == Masking::bytes},
+        {"additive mask", masking_ == Masking::numbers},
+        {"additive mask of f16", params_.own_mask.kind == PKV_MASK_F16},
+        {"additive mask and mass", masking_ == Masking::numbers && wants_mass_},
+        {"additive mask and slopes", masking_ == Masking::numbers && !slopes_.empty()},
+        {"additive mask in a cache", masking_ == Masking::numbers && cached_},
+        {"additive mask of a long prompt", masking_ == Masking::numbers && has_long_prompt()},
         {"lists", list_size_ != 0 && top_ == 0},
         {"lists of several", list_size_ != 0 && top_ == 0 && choose_together()},
         {"mass of the last queries", wants_mass_ && params_.block_outputs.mass_queries != 0},
@@ -71,7 +78,7 @@ class DrawnCall {
     find_seen();
   }
 
-  enum class Masking { none, words, parents, bytes };
+  enum class Masking { none, words, parents, bytes, numbers };
   // Which rows of its tensors a sequence has: rows that follow each other, rows with gaps between
   // sequences, or those of a padded batch.
   enum class Padding { none, gaps, batch };
@@ -227,7 +234,7 @@ class DrawnCall {
     if (random_.chance(15)) params_.sink_logits = numbers(logits_, 2);
     draw_windows();
     draw_mask();
-    if (random_.chance(40) && positions_.empty())
+    if (random_.chance(40) && positions_.empty() && masking_ != Masking::numbers)
       draw_lists();
     else if (random_.chance(20) && !far_away() && params_.bidirectional == 0)
       params_.alibi_slopes = numbers(slopes_, 0.2f);
@@ -235,9 +242,10 @@ class DrawnCall {
     if (lists_.empty() && top_ == 0 && random_.chance(60)) draw_mass();
   }
 
+  float number(float amplitude) { return amplitude * (static_cast<float>(below(256)) / 128 - 1); }
+
   const float* numbers(std::vector<float>& list, float amplitude) {
-    for (uint32_t h = 0; h < model_.query_heads; h++)
-      list.push_back(amplitude * (static_cast<float>(below(256)) / 128 - 1));
+    for (uint32_t h = 0; h < model_.query_heads; h++) list.push_back(number(amplitude));
     return list.data();
   }
 
@@ -263,7 +271,7 @@ class DrawnCall {
   uint32_t draw_window() { return 1 + below(random_.chance(40) ? 6 : 70); }
 
   void draw_mask() {
-    masking_ = random_.chance(40) ? Masking::none : static_cast<Masking>(1 + below(3));
+    masking_ = random_.chance(40) ? Masking::none : static_cast<Masking>(1 + below(4));
     const bool of_new_tokens = masking_ == Masking::words || masking_ == Masking::parents;
     if (of_new_tokens && !all_are_positions())
       masking_ = Masking::none;
@@ -289,10 +297,12 @@ class DrawnCall {
     } else if (masking_ == Masking::parents) {
       draw_parents();
       params_.see_tree(parents_.data());
-    } else if (masking_ == Masking::bytes) {
+    } else if (masks_columns()) {
       draw_bytes();
+      if (masking_ == Masking::numbers) draw_numbers();
     }
   }
+  bool masks_columns() const { return masking_ == Masking::bytes || masking_ == Masking::numbers; }
 
   // Draws chains, trees that are deep, and trees that are wide.
   void draw_parents() {
@@ -373,9 +383,9 @@ class DrawnCall {
     mask.columns = columns_;
     mask.row_stride = random_.chance(20) ? 0 : static_cast<int64_t>(columns_ + below(3));
     mask.batch_stride = random_.chance(20) ? 0 : mask.row_stride * static_cast<int64_t>(rows) + 1;
-    bytes_.assign(columns_ + static_cast<size_t>(mask.row_stride) * (rows - 1) +
-                      static_cast<size_t>(mask.batch_stride) * (sequences_.size() - 1),
-                  0);
+    const size_t size = columns_ + static_cast<size_t>(mask.row_stride) * (rows - 1) +
+                        static_cast<size_t>(mask.batch_stride) * (sequences_.size() - 1);
+    bytes_.assign(std::max<size_t>(1, size), 0);  // so that there is an address
     // Runs of equal bytes, so that whole blocks are hidden as well.
     const unsigned shown = random_.pick({0u, 15u, 50u, 100u});
     for (size_t i = 0, left = 0; i < bytes_.size(); i++, left--) {
@@ -385,6 +395,23 @@ class DrawnCall {
                       : static_cast<uint8_t>(random_.chance(shown) ? 1 + below(255) : 0);
     }
     mask.data = bytes_.data();
+  }
+
+  // Draws an additive mask that hides what the bytes hide.
+  void draw_numbers() {
+    const bool f16 = random_.chance(50);
+    const unsigned added = random_.pick({0u, 40u, 100u});
+    const float amplitude = random_.pick({1.0f, 8.0f});
+    numbers_ = Rows(bytes_.size(), 1, 1, f16 ? PKV_F16 : PKV_F32);
+    for (size_t i = 0; i < bytes_.size(); i++)
+      numbers_.set(i, 0, 0,
+                   bytes_[i] == 0          ? -INFINITY
+                   : random_.chance(added) ? number(amplitude)
+                                           : 0.0f);
+    pkv_mask& mask = params_.own_mask;
+    mask.kind = f16 ? PKV_MASK_F16 : PKV_MASK_F32;
+    mask.data = numbers_.tensor().data;
+    if (random_.chance(50)) mask.head_factors = numbers(factors_, 2);
   }
 
   uint32_t mask_row(const Sequence& one) const {
@@ -515,7 +542,7 @@ class DrawnCall {
     if (masking_ == Masking::words && is_new)
       return (words_[row * mask_words_ + (j - s.start()) / 64] >> (j - s.start()) % 64 & 1) != 0;
     if (masking_ == Masking::parents && is_new) return is_ancestor(row, j - s.start());
-    return (params_.bidirectional != 0 || j <= position) && shown_by_bytes(row, j);
+    return (params_.bidirectional != 0 || j <= position) && shown_by_columns(row, j);
   }
 
   bool left_window(uint32_t row, uint32_t head, uint64_t j) const {
@@ -536,15 +563,28 @@ class DrawnCall {
     return at >= 0;
   }
 
-  bool shown_by_bytes(uint32_t row, uint64_t j) const {
-    if (masking_ != Masking::bytes) return true;
+  // The element of a mask with columns for a row and a position, unless that is before them.
+  std::optional<size_t> element_of(uint32_t row, uint64_t j) const {
     const QueryOf& query = queries_[row];
     const int64_t first = first_positions_.empty() ? 0 : first_positions_[query.sequence];
-    if (static_cast<int64_t>(j) < first) return true;
+    if (static_cast<int64_t>(j) < first) return {};
     const uint64_t line = mask_row(sequences_[query.sequence]) + query.index;
-    return bytes_[query.sequence * static_cast<size_t>(params_.own_mask.batch_stride) +
-                  line * static_cast<size_t>(params_.own_mask.row_stride) +
-                  static_cast<size_t>(static_cast<int64_t>(j) - first)] != 0;
+    return query.sequence * static_cast<size_t>(params_.own_mask.batch_stride) +
+           line * static_cast<size_t>(params_.own_mask.row_stride) +
+           static_cast<size_t>(static_cast<int64_t>(j) - first);
+  }
+
+  bool shown_by_columns(uint32_t row, uint64_t j) const {
+    if (!masks_columns()) return true;
+    const std::optional<size_t> element = element_of(row, j);
+    return !element || bytes_[*element] != 0;
+  }
+
+  // What a mask adds to the score of a position that a query sees.
+  double added(uint32_t row, uint32_t query_head, uint64_t j) const {
+    const std::optional<size_t> element = element_of(row, j);
+    const float factor = factors_.empty() ? 1 : factors_[query_head];
+    return element ? double{factor} * double{numbers_.get(*element, 0, 0)} : 0;
   }
 
   bool reads(uint32_t row, uint32_t head, uint32_t block) const {
@@ -621,7 +661,9 @@ class DrawnCall {
   std::vector<uint64_t> words_;
   std::vector<int32_t> parents_;  // also of a tree of bits
   std::vector<int64_t> places_;   // positions of new tokens with a mask of bits, or none
-  std::vector<uint8_t> bytes_;
+  std::vector<uint8_t> bytes_;    // of a mask with columns
+  Rows numbers_;                  // of an additive one, by element
+  std::vector<float> factors_;    // of an additive one, by query head, or none
   uint64_t columns_ = 0;
   std::vector<int64_t> first_positions_;
   std::vector<uint32_t> lists_;  // those given, or what was chosen

@@ -337,7 +337,7 @@ TEST(KvErrors, NameTheValuesOfEnums) {
   const pkv_mask tree{.kind = PKV_MASK_PARENTS};
   pkv_mask mask = tree;
   value(mask.kind, 9);
-  EXPECT_EQ("mask: kind 9 is none of BITS, PARENTS, BYTES",
+  EXPECT_EQ("mask: kind 9 is none of BITS, PARENTS, BYTES, F16, F32",
             refused(memory.view, mask, row.tensor()));
   mask = tree;
   mask.columns = 3;

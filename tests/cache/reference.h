@@ -11,8 +11,9 @@
 //                + 2^-15 A where q and k are two bf16 numbers each and the product of two second
 //                ones is left out: amx on stored f16, many rows, for outputs of f16
 //                + 2^-15 max|scale q| sum |k| where q is rounded to integers: int8 and int4
-//   a score      cap(s) + slope distance is off by 16 u softcap more (tanh from an exp within 4 u,
-//                a sum, a quotient and a product) and by 2 u |slope distance|
+//   a score      cap(s) + slope distance + mask is off by 16 u softcap more (tanh from an exp
+//   within 4 u,
+//                a sum, a quotient and a product) and by 2 u (|slope distance| + |mask|)
 //   a weight     exp(s - max) is off by w = 2 e + 6 u S + 4 u, relative, where S is the largest
 //                magnitude of a score, and by 2^-126, below which it becomes 0
 //   an output    sum(weight v) / sum(weight) is off by (2 w + 2 L(n + 8)) sum(p |v|), and one
@@ -129,6 +130,7 @@ struct Query {
   uint32_t head, kv_head;
   uint64_t position, start, length;   // `start` is the position at which the step begins.
   std::vector<uint64_t> places = {};  // the positions of the keys for slopes; none: as they are
+  std::vector<double> bias = {};      // what a mask adds to the score of each position; none: 0
 };
 
 class ReferenceRow {
@@ -228,10 +230,10 @@ class ReferenceRow {
       largest_key = std::max(largest_key, key);
       if (cap != 0) score = cap * std::tanh(score / cap);
       const uint64_t place = query.places.empty() ? j : query.places[j];
-      const double bias =
-          slope * (static_cast<double>(place) - static_cast<double>(query.position));
-      farthest = std::max(farthest, std::abs(bias));
-      p_.push_back(score + bias);
+      const double distance = static_cast<double>(place) - static_cast<double>(query.position),
+                   bias = query.bias.empty() ? 0 : query.bias[j];
+      farthest = std::max(farthest, std::abs(slope * distance) + std::abs(bias));
+      p_.push_back(score + slope * distance + bias);
       max_ = std::max(max_, p_.back());
     }
     const double sink =

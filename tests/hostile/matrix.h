@@ -215,6 +215,8 @@ Arg attention_outputs();
 pkv_mask& see_bits(World& world, pkv_attention_params& params);
 pkv_mask& see_tree(World& world, pkv_attention_params& params);
 pkv_mask& see_bytes(World& world, pkv_attention_params& params);
+pkv_mask& add_halves(World& world, pkv_attention_params& params);
+pkv_mask& add_floats(World& world, pkv_attention_params& params);
 pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params);
 pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params);
 pkv_block_outputs& want_blocks(World& world, pkv_attention_outputs& outputs);

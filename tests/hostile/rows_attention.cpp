@@ -11,6 +11,19 @@ pkv_mask& see(World& world, pkv_attention_params& params, pkv_mask_kind kind, co
   return *kept;
 }
 
+// Makes a mask with columns.
+template <class Element>
+pkv_mask& see_columns(World& world, pkv_attention_params& params, pkv_mask_kind kind,
+                      Element element) {
+  pkv_mask& mask =
+      see(world, params, kind, world.keep_list(std::vector<Element>(2 * 3 * 20, element)));
+  mask.columns = 20;
+  mask.row_stride = 20;
+  mask.batch_stride = 3 * 20;
+  mask.first_positions = world.keep_list<int64_t>({0, 0});
+  return mask;
+}
+
 pkv_chosen_blocks& choose(World& world, pkv_attention_params& params) {
   pkv_chosen_blocks* const kept =
       world.keep(made<pkv_chosen_blocks>({.first_blocks = 1, .last_blocks = 1}));
@@ -32,12 +45,17 @@ pkv_mask& see_tree(World& world, pkv_attention_params& params) {
 }
 
 pkv_mask& see_bytes(World& world, pkv_attention_params& params) {
-  pkv_mask& mask =
-      see(world, params, PKV_MASK_BYTES, world.keep_list(std::vector<uint8_t>(2 * 3 * 20, 1)));
-  mask.columns = 20;
-  mask.row_stride = 20;
-  mask.batch_stride = 3 * 20;
-  mask.first_positions = world.keep_list<int64_t>({0, 0});
+  return see_columns(world, params, PKV_MASK_BYTES, uint8_t{1});
+}
+
+// -1.5 everywhere.
+pkv_mask& add_halves(World& world, pkv_attention_params& params) {
+  return see_columns(world, params, PKV_MASK_F16, uint16_t{0xBE00});
+}
+
+pkv_mask& add_floats(World& world, pkv_attention_params& params) {
+  pkv_mask& mask = see_columns(world, params, PKV_MASK_F32, -1.5f);
+  mask.head_factors = world.keep_list(std::vector<float>(query_heads, 0.5f));
   return mask;
 }
 
@@ -124,8 +142,25 @@ class ParamsCases {
   const size_t at_;
 };
 
+void add_columns(ParamsCases& cases, pkv_mask& (*make)(World&, pkv_attention_params&)) {
+  cases.in(make, WITH(it.columns = 0), invalid);
+  cases.in(make, WITH(it.columns = 7), invalid);
+  cases.in(make, WITH(it.columns--; it.first_positions = world.keep_list<int64_t>({1, 1})), fine);
+  cases.in(make, WITH(it.columns = UINT64_MAX), overflow);
+  cases.in(make, WITH(it.columns = uint64_t{1} << 61), overflow);
+  cases.in(make, WITH(it.row_stride = -20), range);
+  cases.in(make, WITH(it.row_stride = INT64_MAX), overflow);
+  cases.in(make, WITH(it.batch_stride = -60), range);
+  cases.in(make, WITH(it.first_positions = nullptr), fine);
+  for (const int64_t bad : {INT64_MIN, int64_t{-20}, int64_t{-16}})
+    cases.in(
+        make, "mask from position " + std::to_string(bad) + " on",
+        [bad](World& world, auto& m) { m.first_positions = world.keep_list<int64_t>({bad, bad}); },
+        invalid);
+}
+
 void add_masks(ParamsCases& cases) {
-  for (const auto make : {see_bits, see_tree, see_bytes}) {
+  for (const auto make : {see_bits, see_tree, see_bytes, add_halves, add_floats}) {
     cases.in(make, "mask", [](World&, auto&) {}, fine);
     cases.in(make, WITH(it.data = nullptr), invalid);
     cases.add_sizes(make, "mask");
@@ -137,7 +172,7 @@ void add_masks(ParamsCases& cases) {
     cases.in(make, WITH(it.first_positions = static_cast<const int64_t*>(it.data)), invalid);
     cases.in(make, WITH(it.kind = PKV_MASK_BYTES), invalid);
   }
-  for (const auto make : {see_tree, see_bytes})
+  for (const auto make : {see_tree, see_bytes, add_floats})
     cases.with(WITH(make(world, it).positions = world.keep_list<int64_t>({9, 9, 9, 9})), invalid);
   // Only a window or slopes need to know where a token is in its text.
   cases.in(see_bits, WITH(it.positions = nullptr), Wanted{PKV_OK, PKV_INVALID_ARGUMENT});
@@ -168,9 +203,10 @@ void add_masks(ParamsCases& cases) {
   cases.in(see_tree, WITH(it.row_stride = 1), invalid);
   cases.in(see_tree, WITH(it.kind = PKV_MASK_BITS), invalid);
   for (const pkv_mask_kind kind : {PKV_MASK_BITS, PKV_MASK_PARENTS})
-    cases.in(
-        see_bytes, "mask: bytes as another kind", [kind](World&, auto& m) { m.kind = kind; },
-        invalid);
+    for (const auto make : {see_bytes, add_halves})
+      cases.in(
+          make, "mask: columns of another kind", [kind](World&, auto& m) { m.kind = kind; },
+          invalid);
   cases.in(see_bits, WITH(it.row_stride = 0), invalid);
   cases.with(WITH(see_bits(world, it).data = world.keep_list<uint64_t>({0, 0, 0, 0})), fine);
   // No mask has these sizes. 2^58 words a row would lead out of the address space, and 2^61 would
@@ -187,24 +223,34 @@ void add_masks(ParamsCases& cases) {
           see_tree(world, p).data = world.keep_list<int32_t>({-1, bad, 0, -1});
         },
         invalid);
-  cases.in(see_bytes, WITH(it.columns = 0), invalid);
-  cases.in(see_bytes, WITH(it.columns = 7), invalid);
-  cases.with(WITH(pkv_mask& mask = see_bytes(world, it); mask.columns--;
-                  mask.first_positions = world.keep_list<int64_t>({1, 1})),
-             fine);
-  cases.in(see_bytes, WITH(it.columns = UINT64_MAX), overflow);
-  cases.in(see_bytes, WITH(it.columns = uint64_t{1} << 61), overflow);
-  cases.in(see_bytes, WITH(it.row_stride = -20), range);
-  cases.in(see_bytes, WITH(it.row_stride = INT64_MAX), overflow);
-  cases.in(see_bytes, WITH(it.batch_stride = -60), range);
-  cases.in(see_bytes, WITH(it.first_positions = nullptr), fine);
-  for (const int64_t bad : {INT64_MIN, int64_t{-20}, int64_t{-16}})
+  for (const auto make : {see_bytes, add_halves, add_floats}) add_columns(cases, make);
+  cases.in(add_floats, WITH(it.columns = uint64_t{1} << 55), overflow);
+  // Numbers that are not finite spoil results, no call.
+  for (const float odd : {__builtin_nanf(""), __builtin_inff(), -__builtin_inff(), 3e38f})
     cases.with(
-        "mask of bytes from position " + std::to_string(bad) + " on",
+        "mask of " + std::to_string(odd),
+        [odd](World& world, auto& p) {
+          add_floats(world, p).data = world.keep_list(std::vector<float>(2 * 3 * 20, odd));
+        },
+        fine);
+  for (const auto make : {see_bits, see_tree, see_bytes})
+    cases.with(
+        WITH(make(world, it).head_factors = world.keep_list(std::vector<float>(query_heads, 0.5f))),
+        invalid);
+  cases.in(add_floats, WITH(it.head_factors = nullptr), fine);
+  for (const float bad : {__builtin_nanf(""), __builtin_inff(), -__builtin_inff()})
+    cases.with(
+        "mask with a factor of " + std::to_string(bad),
         [bad](World& world, auto& p) {
-          see_bytes(world, p).first_positions = world.keep_list<int64_t>({bad, bad});
+          std::vector<float> factors(query_heads, 0.5f);
+          factors.back() = bad;
+          add_halves(world, p).head_factors = world.keep_list(factors);
         },
         invalid);
+  cases.with(WITH(add_floats(world, it), it.window = 5, it.sink_tokens = 2, it.softcap = 9;
+                  it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f))),
+             fine);
+  cases.with(WITH(add_floats(world, it), it.bidirectional = 1), fine);
 }
 
 void add_chosen(ParamsCases& cases) {
@@ -236,6 +282,7 @@ void add_chosen(ParamsCases& cases) {
   cases.with(WITH(choose_lists(world, it);
                   it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f))),
              invalid);
+  cases.with(WITH(choose_lists(world, it), add_halves(world, it)), invalid);
 }
 
 // The name and the change of a case of outputs, which may also change `params`.

@@ -118,6 +118,8 @@ struct AttentionParams : pkv_attention_params {
   void see_tree(const int32_t* parents) { see(PKV_MASK_PARENTS, parents); }
   // A mask of bytes, whose strides and columns the caller sets.
   pkv_mask& see_bytes(const uint8_t* bytes) { return see(PKV_MASK_BYTES, bytes); }
+  // An additive mask of f32, or of another kind that the caller sets.
+  pkv_mask& add_mask(const void* numbers) { return see(PKV_MASK_F32, numbers); }
   // Queries choose `top_blocks` blocks; one first and one last block are read, too.
   pkv_chosen_blocks& choose(uint32_t top) {
     pkv_chosen_blocks& blocks = read_blocks();

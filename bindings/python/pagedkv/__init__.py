@@ -9,6 +9,7 @@ from ._enums import DtypeLike
 from ._library import LibraryNotFoundError, library
 from ._python_store import Store
 from .attention import (
+    AdditiveMask,
     AttentionOutputs,
     AttentionParams,
     BitMask,
@@ -54,14 +55,14 @@ def library_version() -> str:
 
 __all__ = [
     "ALL_GROUPS", "NEVER", "NO_BLOCK", "NO_SINK_TOKENS", "NO_SLOT", "NO_TOKEN",
-    "AttentionOutputs", "AttentionParams", "Batch", "BatchTooLargeError", "BitMask", "BlockIO",
-    "BoolMask", "Cache", "CacheConfig", "ChosenBlocks", "Compute", "CorruptError",
-    "DirectoryStore", "DtypeLike", "InternalError", "KVIndices", "KVView", "LayerGroup",
-    "LayerShape", "LibraryNotFoundError", "MisuseError", "MooncakeStore", "OutOfBlocksError",
-    "PagedKVError", "Pool", "PrefixConfig", "PrefixEvents", "RedisStore", "Resumed", "Rows",
-    "Session", "SessionStates", "Snapshot", "StateBlocks", "Store", "StoreConfig",
-    "SystemCallError", "TokenIds", "TreeMask", "UnavailableError", "attention_merge", "file_info",
-    "kv_attend", "kv_read", "kv_read_slots", "kv_write", "kv_write_slots", "library",
-    "library_version", "load", "prefix_hash_blocks", "save",
+    "AdditiveMask", "AttentionOutputs", "AttentionParams", "Batch", "BatchTooLargeError",
+    "BitMask", "BlockIO", "BoolMask", "Cache", "CacheConfig", "ChosenBlocks", "Compute",
+    "CorruptError", "DirectoryStore", "DtypeLike", "InternalError", "KVIndices", "KVView",
+    "LayerGroup", "LayerShape", "LibraryNotFoundError", "MisuseError", "MooncakeStore",
+    "OutOfBlocksError", "PagedKVError", "Pool", "PrefixConfig", "PrefixEvents", "RedisStore",
+    "Resumed", "Rows", "Session", "SessionStates", "Snapshot", "StateBlocks", "Store",
+    "StoreConfig", "SystemCallError", "TokenIds", "TreeMask", "UnavailableError",
+    "attention_merge", "file_info", "kv_attend", "kv_read", "kv_read_slots", "kv_write",
+    "kv_write_slots", "library", "library_version", "load", "prefix_hash_blocks", "save",
 ]  # fmt: skip
 __all__ += enums.__all__ + records.__all__

@@ -92,31 +92,62 @@ class BoolMask(Shown):
 
     def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
         """As BitMask.build."""
-        data, count = np.asarray(self.data), len(rows.lengths)
-        if (
-            data.ndim != 3
-            or data.dtype not in (np.bool_, np.uint8)
-            or data.shape[0] not in (1, count)
-            or (data.shape[1] != 1 and data.shape[1] < rows.reach)
-            or (data.shape[2] > 1 and data.strides[2] != 1)
-            or min(data.strides) < 0
-        ):
-            raise misuse(
-                f"mask: [{count}][{rows.reach}][columns] of bool are needed, the array is "
-                f"{data.dtype} {data.shape} with strides {data.strides}"
-            )
-        keep.append(data)
-        struct = sized(_raw.Mask, MaskKind.BYTES, address(data), columns=data.shape[2])
-        struct.batch_stride = data.strides[0] if data.shape[0] > 1 else 0
-        struct.row_stride = data.strides[1] if data.shape[1] > 1 else 0
-        if self.first_positions is not None:
-            first = some_integers(self.first_positions, count, np.int64, "first_positions")
-            keep.append(first)
-            struct.first_positions = address(first)
-        return struct
+        kinds = {np.bool_: MaskKind.BYTES, np.uint8: MaskKind.BYTES}
+        return _mask_of_columns(self, kinds, "bool", rows, keep)
 
 
-Mask: TypeAlias = BitMask | TreeMask | BoolMask
+@dataclasses.dataclass(frozen=True, repr=False)
+class AdditiveMask(Shown):
+    """Numbers that are added to scores; -infinity hides a position. `data` is float16 or float32,
+    with the shape and `first_positions` of a BoolMask. `head_factors`, [query_heads], multiply it.
+    """
+
+    data: npt.NDArray[np.float16] | npt.NDArray[np.float32]
+    first_positions: Integers | None = None
+    head_factors: Sequence[float] | Floats | None = None
+
+    def build(self, rows: BatchRows, keep: list[Any]) -> _raw.Mask:
+        """As BitMask.build, without head_factors."""
+        kinds = {np.float16: MaskKind.F16, np.float32: MaskKind.F32}
+        return _mask_of_columns(self, kinds, "float16 or float32", rows, keep)
+
+
+def _mask_of_columns(
+    mask: BoolMask | AdditiveMask,
+    kinds: dict[Any, MaskKind],
+    elements: str,
+    rows: BatchRows,
+    keep: list[Any],
+) -> _raw.Mask:
+    data, count = np.asarray(mask.data), len(rows.lengths)
+    size = data.itemsize
+    if (
+        data.ndim != 3
+        or data.dtype.type not in kinds
+        or not data.dtype.isnative
+        or data.shape[0] not in (1, count)
+        or (data.shape[1] != 1 and data.shape[1] < rows.reach)
+        or (data.shape[2] > 1 and data.strides[2] != size)
+        or min(data.strides) < 0
+        or any(stride % size for stride in data.strides)
+    ):
+        raise misuse(
+            f"mask: [{count}][{rows.reach}][columns] of {elements} are needed, the array is "
+            f"{data.dtype} {data.shape} with strides {data.strides}"
+        )
+    keep.append(data)
+    kind = kinds[data.dtype.type]
+    struct = sized(_raw.Mask, kind, address(data), columns=data.shape[2])
+    struct.batch_stride = data.strides[0] // size if data.shape[0] > 1 else 0
+    struct.row_stride = data.strides[1] // size if data.shape[1] > 1 else 0
+    if mask.first_positions is not None:
+        first = some_integers(mask.first_positions, count, np.int64, "first_positions")
+        keep.append(first)
+        struct.first_positions = address(first)
+    return struct
+
+
+Mask: TypeAlias = BitMask | TreeMask | BoolMask | AdditiveMask
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -161,7 +192,12 @@ class AttentionParams(configs.AttentionParams):
         fill(struct, self)
         struct.bidirectional = 1 - unsigned(self.causal, 1, "causal")
         if self.mask is not None:
-            struct.mask = _kept(self.mask.build(batch, keep), keep)
+            mask = self.mask.build(batch, keep)
+            if isinstance(self.mask, AdditiveMask) and self.mask.head_factors is not None:
+                factors = floats(self.mask.head_factors, (query_heads,), "head_factors")
+                keep.append(factors)
+                mask.head_factors = address(factors)
+            struct.mask = _kept(mask, keep)
         if self.chosen_blocks is not None:
             struct.chosen_blocks = _kept(self.chosen_blocks.build(batch, kv_heads, keep), keep)
         for name in ("alibi_slopes", "sink_logits"):

@@ -384,12 +384,26 @@ def test_masks_and_positions() -> None:
     assert means(params=params(mask=hidden)) == [0, 1, 1.5, 2]
     left = pagedkv.BoolMask(np.ones((1, 4, 6), np.uint8), first_positions=[-2])
     assert means(params=params(mask=left)) == means()
+    with np.errstate(divide="ignore"):
+        added = np.log([[[1, 2, 4, 9], [1, 2, 1, 9], [9, 9, 9, 9], [0, 1, 0, 3]]])
+    for dtype in (np.float16, np.float32):
+        mask = pagedkv.AdditiveMask(added.astype(dtype), head_factors=[1])
+        np.testing.assert_allclose(
+            means(params=params(mask=mask)), [0, 2 / 3, 1, (1 + 3 * 3) / 4], rtol=1e-3
+        )
+    twice = pagedkv.AdditiveMask(added[:, 1:2].astype(np.float32), head_factors=[2])
+    assert means(params=params(mask=twice))[1] == pytest.approx(0.8)
     assert means(query_positions=[3, 2, 1, 0]) == [1.5, 1, 0.5, 0]
     for wrong, message in (
         (params(mask=pagedkv.TreeMask([0])), "parents: 4 are needed, 1 are there"),
         (params(mask=pagedkv.BoolMask(np.ones((1, 3, 4), bool))), r"\[1\]\[4\]\[columns\]"),
         (params(mask=pagedkv.BoolMask(np.ones((2, 4, 4), bool))), r"\[1\]\[4\]\[columns\]"),
         (params(mask=pagedkv.BoolMask(np.ones((1, 4, 3), bool))), "3 columns"),
+        (params(mask=pagedkv.AdditiveMask(np.ones((1, 4, 4)))), "of float16 or float32 are needed"),
+        (
+            params(mask=pagedkv.AdditiveMask(np.ones((1, 4, 4), np.float32), head_factors=[1, 2])),
+            r"head_factors: \[1\] are needed",
+        ),
     ):
         with pytest.raises(pagedkv.MisuseError, match=message):
             means(params=wrong)

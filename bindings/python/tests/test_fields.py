@@ -433,3 +433,9 @@ def test_masks_arrive() -> None:
     assert (mask.kind, mask.columns) == (_raw.MaskKind.BYTES, 7)
     assert (mask.row_stride, mask.batch_stride) == (7, 0)
     assert ctypes.c_int64.from_address(mask.first_positions).value == 5
+    halves = np.zeros((2, 3, 8), np.float16)[:1, :, :7]
+    mask = built(pagedkv.AdditiveMask(halves, [5], [0.5]))
+    assert (mask.kind, mask.data, mask.columns) == (_raw.MaskKind.F16, halves.ctypes.data, 7)
+    assert (mask.row_stride, mask.batch_stride) == (8, 0)
+    assert ctypes.c_int64.from_address(mask.first_positions).value == 5
+    assert ctypes.c_float.from_address(mask.head_factors).value == 0.5

@@ -482,6 +482,12 @@ LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
         with_params(mask=lambda v: pagedkv.BoolMask(guarded(np.ones((2, 1, 9), np.uint8)), v)),
         [-1, 0],
     ),
+    "AdditiveMask.first_positions": (
+        with_params(
+            mask=lambda v: pagedkv.AdditiveMask(guarded(np.ones((2, 1, 9), np.float32)), v)
+        ),
+        [-1, 0],
+    ),
     "ChosenBlocks.lists": (
         with_params(chosen_blocks=lambda v: pagedkv.ChosenBlocks(lists=v)),
         [[[0, 1]], [[0, 1]], [[1, 0xFFFFFFFF]], [[0, 1]], [[0, 1]]],

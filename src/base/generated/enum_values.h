@@ -138,6 +138,8 @@ struct EnumValues<pkv_mask_kind> {
       {PKV_MASK_BITS, "BITS"},
       {PKV_MASK_PARENTS, "PARENTS"},
       {PKV_MASK_BYTES, "BYTES"},
+      {PKV_MASK_F16, "F16"},
+      {PKV_MASK_F32, "F32"},
   };
 };
 

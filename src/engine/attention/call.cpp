@@ -18,14 +18,18 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
   const pkv_mask mask = read_struct(&given, "mask");
   if (mask.data == nullptr) fail(PKV_INVALID_ARGUMENT, "mask: data is NULL");
   check_enum(mask.kind, "kind", "mask");
-  if (mask.kind != PKV_MASK_BYTES &&
+  const bool additive = mask.kind == PKV_MASK_F16 || mask.kind == PKV_MASK_F32;
+  if (mask.kind != PKV_MASK_BYTES && !additive &&
       (mask.columns != 0 || mask.batch_stride != 0 || mask.first_positions != nullptr))
     fail(PKV_INVALID_ARGUMENT,
-         "mask: columns (%llu), batch_stride (%lld) and first_positions are for kind BYTES; the "
-         "kind is %s",
+         "mask: columns (%llu), batch_stride (%lld) and first_positions are for kinds BYTES, F16 "
+         "and F32; the kind is %s",
          llu(mask.columns), (long long)mask.batch_stride, enum_name(mask.kind));
   if (mask.kind != PKV_MASK_BITS && mask.positions != nullptr)
     fail(PKV_INVALID_ARGUMENT, "mask: positions are for kind BITS; the kind is %s",
+         enum_name(mask.kind));
+  if (!additive && mask.head_factors != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "mask: head_factors are for kinds F16 and F32; the kind is %s",
          enum_name(mask.kind));
   switch (mask.kind) {
     case PKV_MASK_BITS:
@@ -42,9 +46,15 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
              (long long)mask.row_stride);
       result.parents = static_cast<const int32_t*>(mask.data);
       return;
+    case PKV_MASK_F16:
+    case PKV_MASK_F32:
+      result.transform.bias_dtype = mask.kind == PKV_MASK_F16 ? PKV_F16 : PKV_F32;
+      result.transform.bias_factors = mask.head_factors;
+      [[fallthrough]];
     case PKV_MASK_BYTES:
-      result.bool_mask = {static_cast<const uint8_t*>(mask.data), mask.columns, mask.row_stride,
-                          mask.batch_stride, mask.first_positions};
+      result.column_mask = {mask.kind,         static_cast<const unsigned char*>(mask.data),
+                            mask.columns,      mask.row_stride,
+                            mask.batch_stride, mask.first_positions};
       return;
   }
 }
@@ -60,6 +70,9 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
          chosen.list_blocks);
   if (result.transform.alibi_slopes != nullptr)
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes cannot be combined");
+  if (result.column_mask.additive())
+    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and a mask of kind %s cannot be combined",
+         enum_name(result.column_mask.kind));
   result.top_blocks = chosen.top_blocks;
   result.first_blocks = chosen.first_blocks;
   result.last_blocks = chosen.last_blocks;
@@ -237,12 +250,20 @@ void check_parents(const AttendCall& call) {
     }
 }
 
-void check_bool_mask(const AttendCall& call) {
-  const BoolMask& mask = call.params.bool_mask;
+void check_factors(const AttendCall& call) {
+  const float* const factors = call.params.transform.bias_factors;
+  for (uint32_t head = 0; head < call.shape.query_heads && factors != nullptr; head++)
+    if (!std::isfinite(factors[head]))
+      fail(PKV_INVALID_ARGUMENT, "mask: head_factors[%u] is %g; it must be finite", head,
+           static_cast<double>(factors[head]));
+}
+
+void check_column_mask(const AttendCall& call) {
+  const ColumnMask& mask = call.params.column_mask;
   if (mask.row_stride < 0 || mask.batch_stride < 0)
     fail(PKV_OUT_OF_RANGE, "mask: negative stride (row_stride %lld, batch_stride %lld)",
          (long long)mask.row_stride, (long long)mask.batch_stride);
-  checked_bytes(mask.columns, 1, "mask");
+  checked_bytes(mask.columns, mask.element_bytes(), "mask");
   for (const rows::Sequence& sequence : call.sequences) {
     const uint64_t last_row = call.mask_row(sequence) + sequence.queries - 1;
     uint64_t extent =
@@ -251,7 +272,7 @@ void check_bool_mask(const AttendCall& call) {
     extent = checked_add(
         extent, checked_mul(sequence.index, static_cast<uint64_t>(mask.batch_stride), "mask"),
         "mask");
-    checked_bytes(extent, 1, "mask");
+    checked_bytes(extent, mask.element_bytes(), "mask");
     const int64_t first = mask.first_position(sequence.index);
     // Columns fit into 2^56, so neither side overflows.
     if (first < 0 ? static_cast<uint64_t>(-(first + 1)) >= mask.columns ||
@@ -298,7 +319,8 @@ void check_call(const AttendCall& call) {
     checked_bytes(rows, sizeof(int32_t), "mask");
     check_parents(call);
   }
-  if (call.params.bool_mask.data != nullptr) check_bool_mask(call);
+  if (call.params.column_mask.data != nullptr) check_column_mask(call);
+  check_factors(call);
   if (call.params.chooses()) check_block_lists(call);
   if (call.outputs.masses != nullptr) check_masses(call);
 }

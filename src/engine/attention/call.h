@@ -21,13 +21,18 @@ struct AttendShape {
   uint32_t heads_per_kv_head() const { return query_heads / kv_heads; }
 };
 
-// A mask of kind BYTES.
-struct BoolMask {
-  const uint8_t* data;
+// A mask of kind BYTES, F16 or F32.
+struct ColumnMask {
+  pkv_mask_kind kind;
+  const unsigned char* data;
   uint64_t columns;
-  int64_t row_stride, batch_stride;
-  const int64_t* first_positions;  // by sequence, or NULL: 0
+  int64_t row_stride, batch_stride;  // in elements
+  const int64_t* first_positions;    // by sequence, or NULL: 0
 
+  bool additive() const { return kind == PKV_MASK_F16 || kind == PKV_MASK_F32; }
+  unsigned element_bytes() const {
+    return kind == PKV_MASK_BYTES ? 1 : kind == PKV_MASK_F16 ? 2 : 4;
+  }
   // The position of column 0.
   int64_t first_position(uint64_t sequence) const {
     return first_positions != nullptr ? first_positions[sequence] : 0;
@@ -50,12 +55,12 @@ struct AttendParams {
   std::vector<Window> head_windows;  // by KV head; empty if all have the same
   kernels::ScoreTransform transform;
   const float* sink_logits;
-  // At most one of mask, parents and bool_mask is given.
+  // At most one of mask, parents and column_mask is given.
   const uint64_t* mask;
   uint64_t mask_words;
   const int64_t* mask_positions;  // of `mask`, or NULL
   const int32_t* parents;
-  BoolMask bool_mask;  // data is NULL: not given
+  ColumnMask column_mask;  // data is NULL: not given
   uint32_t top_blocks, first_blocks, last_blocks;
   uint32_t tokens_per_choice;  // queries that choose blocks together; at least 1
   const uint32_t* block_lists;
@@ -101,8 +106,9 @@ struct AttendCall {
   rows::BatchRows rows;                       // which rows of q and out each sequence has
   rows::BatchTensor q, out;
 
-  // Returns the row of a sequence's first query in that sequence's part of a bool mask: in a padded
-  // batch the rows before it are padding, else it is row 0, wherever the query is in a tensor.
+  // Returns the row of a sequence's first query in that sequence's part of a mask with columns: in
+  // a padded batch the rows before it are padding, else it is row 0, wherever the query is in a
+  // tensor.
   uint64_t mask_row(const rows::Sequence& sequence) const {
     return q.batch_stride != 0 ? rows.first(sequence.index, 0, true) : 0;
   }

@@ -1,9 +1,11 @@
-// Resolves windows and masks, and converts parents and bytes to words of bits.
+// Resolves windows and masks, and converts parents, bytes and numbers to words of bits.
 #include "engine/attention/reading.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "base/checked.h"
 
@@ -20,10 +22,12 @@ struct SequenceMask {
   uint64_t begin = 0;
   // The positions of new tokens that are not where their rows are, as in a tree; or NULL.
   const int64_t* positions = nullptr;
+  // NULL, or where the bias of each row of words begins, NULL for those that need none.
+  const unsigned char* const* biases = nullptr;
 };
 
 // Returns a word with a bit set for each of `count` bytes, at most 64, that is not 0.
-uint64_t pack_bytes(const uint8_t* bytes, uint64_t count) {
+uint64_t pack_bytes(const unsigned char* bytes, uint64_t count) {
   uint64_t word = 0;
   uint64_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -41,25 +45,51 @@ uint64_t pack_bytes(const uint8_t* bytes, uint64_t count) {
   return word;
 }
 
-// The useful part of the bool mask of one sequence: the row of its first query, and the number of
-// rows and columns.
-struct Bools {
-  const uint8_t* data;
+// Returns a word with a bit set for each of `count` numbers, at most 64, that is not -infinity.
+// Sets *adds if one of them is neither that nor 0.
+template <class Bits, Bits minus_infinity>
+uint64_t pack_numbers(const unsigned char* from, uint64_t count, bool* adds) {
+  constexpr uint32_t magnitude = std::numeric_limits<Bits>::max() >> 1;
+  std::array<Bits, word_bits> numbers{};
+  std::memcpy(numbers.data(), from, count * sizeof(Bits));
+  uint32_t hidden = 0, added = 0;
+  for (const uint32_t number : numbers) {
+    const uint32_t hides = number == minus_infinity;
+    hidden |= hides;
+    added |= hides != 0 ? 0 : number & magnitude;
+  }
+  *adds |= added != 0;
+  if (hidden == 0) return ~uint64_t{0} >> (word_bits - count);
+  uint64_t word = 0;
+  for (uint64_t i = 0; i < count; i++) word |= uint64_t{numbers[i] != minus_infinity} << i;
+  return word;
+}
+
+uint64_t pack_elements(pkv_mask_kind kind, const unsigned char* from, uint64_t count, bool* adds) {
+  if (kind == PKV_MASK_F16) return pack_numbers<uint16_t, 0xFC00>(from, count, adds);
+  if (kind == PKV_MASK_F32) return pack_numbers<uint32_t, 0xFF800000>(from, count, adds);
+  return pack_bytes(from, count);
+}
+
+// The useful part of the mask of one sequence: the row of its first query, and the number of rows
+// and columns.
+struct Elements {
+  const unsigned char* data;
   uint64_t rows, columns;
 };
 
 // Leaves out the columns that have no position. Sets *begin to the position of the first remaining
 // column.
-Bools bools_of(const AttendCall& call, const rows::Sequence& sequence, uint64_t* begin) {
-  const BoolMask& mask = call.params.bool_mask;
+Elements elements_of(const AttendCall& call, const rows::Sequence& sequence, uint64_t* begin) {
+  const ColumnMask& mask = call.params.column_mask;
   const int64_t first = mask.first_position(sequence.index);
   *begin = std::min(sequence.length, static_cast<uint64_t>(std::max<int64_t>(first, 0)));
-  const uint64_t skipped = first < 0 ? static_cast<uint64_t>(-first) : 0;
-  const uint8_t* const data = mask.data + static_cast<int64_t>(sequence.index) * mask.batch_stride +
-                              static_cast<int64_t>(call.mask_row(sequence)) * mask.row_stride +
-                              skipped;
+  const int64_t skipped = std::max<int64_t>(-first, 0);
+  const int64_t at = static_cast<int64_t>(sequence.index) * mask.batch_stride +
+                     static_cast<int64_t>(call.mask_row(sequence)) * mask.row_stride + skipped;
   // Queries that share a row share its words.
-  return {data, mask.row_stride == 0 ? 1 : sequence.queries, sequence.length - *begin};
+  return {mask.data + at * mask.element_bytes(), mask.row_stride == 0 ? 1 : sequence.queries,
+          sequence.length - *begin};
 }
 
 // The functions below return the masks of all sequences, and put what they make into `arrays`.
@@ -109,49 +139,67 @@ std::vector<SequenceMask> masks_of_trees(const AttendCall& call, Arrays& arrays)
   return result;
 }
 
-std::vector<SequenceMask> masks_of_bools(Workers& workers, const AttendCall& call, Arrays& arrays) {
-  const BoolMask& mask = call.params.bool_mask;
+std::vector<SequenceMask> masks_of_columns(Workers& workers, const AttendCall& call,
+                                           Arrays& arrays) {
+  const ColumnMask& mask = call.params.column_mask;
+  // The stride of a single row may be any number.
+  const auto row_at = [&](const unsigned char* from, uint64_t row) {
+    return from + static_cast<int64_t>(row) * mask.row_stride * mask.element_bytes();
+  };
   // Rows of one sequence that one task converts.
   struct RowRange {
-    const uint8_t* from;
+    const unsigned char* from;
     uint64_t rows, columns;
-    uint64_t first_word;
+    uint64_t first_word, first_row;
   };
   constexpr uint64_t part_bytes = 64 << 10;
   std::vector<RowRange> parts;
   std::vector<SequenceMask> result;
-  std::vector<uint64_t> first_words;  // by sequence
-  uint64_t total = 0;
+  std::vector<uint64_t> first_words, first_rows;  // by sequence
+  uint64_t total = 0, rows = 0;
   for (const rows::Sequence& sequence : call.sequences) {
     uint64_t begin = 0;
-    const Bools bools = bools_of(call, sequence, &begin);
-    const uint64_t stride = ceil_div(bools.columns, word_bits);
+    const Elements elements = elements_of(call, sequence, &begin);
+    const uint64_t stride = ceil_div(elements.columns, word_bits);
     result.push_back({call.params.causal, nullptr, mask.row_stride == 0 ? 0 : stride, begin});
     first_words.push_back(total);
-    const uint64_t part_rows = std::max<uint64_t>(1, part_bytes / (bools.columns + 1));
-    for (uint64_t row = 0; row < bools.rows; row += part_rows)
-      parts.push_back({bools.data + static_cast<int64_t>(row) * mask.row_stride,
-                       std::min(part_rows, bools.rows - row), bools.columns, total + row * stride});
-    total = checked_add(total, checked_mul(bools.rows, stride, "mask"), "mask");
+    first_rows.push_back(rows);
+    const uint64_t part_rows =
+        std::max<uint64_t>(1, part_bytes / (elements.columns * mask.element_bytes() + 1));
+    for (uint64_t row = 0; row < elements.rows; row += part_rows)
+      parts.push_back({row_at(elements.data, row), std::min(part_rows, elements.rows - row),
+                       elements.columns, total + row * stride, rows + row});
+    total = checked_add(total, checked_mul(elements.rows, stride, "mask"), "mask");
+    rows += elements.rows;
   }
   // A sequence without columns has a pointer, too.
   uint64_t* const words = arrays.make<uint64_t>(total + 1).data();
-  for (size_t i = 0; i < result.size(); i++) result[i].words = words + first_words[i];
+  const auto biases = arrays.make<const unsigned char*>(mask.additive() ? rows : 0);
   workers.for_each(parts.size(), [&](size_t i, unsigned) {
     const RowRange& part = parts[i];
     uint64_t* to = words + part.first_word;
-    for (uint64_t row = 0; row < part.rows; row++)
+    for (uint64_t row = 0; row < part.rows; row++) {
+      const unsigned char* const from = row_at(part.from, row);
+      bool adds = false;
       for (uint64_t column = 0; column < part.columns; column += word_bits)
-        *to++ = pack_bytes(part.from + static_cast<int64_t>(row) * mask.row_stride + column,
-                           std::min(word_bits, part.columns - column));
+        *to++ = pack_elements(mask.kind, from + column * mask.element_bytes(),
+                              std::min(word_bits, part.columns - column), &adds);
+      if (adds) biases[part.first_row + row] = from;
+    }
   });
+  const bool biased = std::any_of(biases.begin(), biases.end(),
+                                  [](const unsigned char* bias) { return bias != nullptr; });
+  for (size_t i = 0; i < result.size(); i++) {
+    result[i].words = words + first_words[i];
+    if (biased) result[i].biases = &biases[first_rows[i]];
+  }
   return result;
 }
 
 std::vector<SequenceMask> masks_of(Workers& workers, const AttendCall& call, Arrays& arrays) {
   if (call.params.mask != nullptr) return masks_of_words(call);
   if (call.params.parents != nullptr) return masks_of_trees(call, arrays);
-  if (call.params.bool_mask.data != nullptr) return masks_of_bools(workers, call, arrays);
+  if (call.params.column_mask.data != nullptr) return masks_of_columns(workers, call, arrays);
   return std::vector<SequenceMask>(call.sequences.size(), {call.params.causal});
 }
 
@@ -197,6 +245,8 @@ kernels::QueryView view_of(const Reading& reading, const SequenceMask& mask, uin
   view.end = end_of_view(reading, mask, view.position);
   view.mask = mask.words == nullptr ? nullptr : mask.words + query * mask.stride;
   view.mask_begin = mask.begin;
+  // Queries that share a row of words share its bias.
+  if (mask.biases != nullptr) view.bias = mask.biases[mask.stride == 0 ? 0 : query];
   return view;
 }
 
@@ -281,7 +331,8 @@ Readings::Readings(Workers& workers, const AttendCall& call) : runs_(0) {
           mask_in_window(masks[s], sequence.queries, window, call.params.causal, arrays_);
       all_.push_back({sequence, q,
                       rows::rows_at(call.out.view, call.out.begin(call.rows, sequence)), head, end,
-                      window.window, window.sinks, views_.data() + views_.size(), shifts});
+                      window.window, window.sinks, views_.data() + views_.size(), shifts,
+                      masks[s].biases != nullptr});
       for (uint32_t i = 0; i < sequence.queries; i++)
         views_.push_back(view_of(all_.back(), mask, i));
     }
@@ -319,6 +370,7 @@ kernels::AttendTask attend_task(const AttendCall& call, const QueryChunk& chunk,
   task.scale = call.params.scale;
   task.results = call.out.view.dtype;
   task.transform = call.params.transform;
+  task.transform.biased = chunk.reading->biased;
   if (chunk.reading->key_shifts != nullptr) {
     task.transform.key_shifts = chunk.reading->key_shifts;
     task.transform.shifts_begin =

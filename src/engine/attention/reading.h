@@ -1,6 +1,6 @@
 // The readings of a call: each sequence as some of its KV heads see it, with windows and masks
 // resolved to one view for each query. The kernels only take masks of bits, so trees that are given
-// by parents, and bytes of a bool mask, are converted to bits here.
+// by parents, and what masks with columns hide, are converted to bits here.
 #pragma once
 
 #include <memory>
@@ -23,6 +23,7 @@ struct Reading : rows::Sequence {
   uint32_t window, sinks;           // of these heads
   const kernels::QueryView* views;  // what each query sees
   const float* key_shifts;          // as in kernels::ScoreTransform
+  bool biased;                      // a query of any reading of the call has a bias
   bool excerpt = false;             // true if it has only some blocks of the caller's sequence
 
   bool masked() const { return views[0].mask != nullptr; }

@@ -486,8 +486,8 @@ class AttendMatrixUnit {
   }
 
   // Recomputes the scores that the unit could not compute, scales the products of a row unless the
-  // weights apply the factor, applies softcap and ALiBi, and hides tokens that the row does not
-  // see. Returns the maximum per lane.
+  // weights apply the factor, transforms them, and hides tokens that the row does not see. Returns
+  // the maximum per lane.
   [[gnu::noinline]] __m512 finish_scores(uint32_t row, float* scores, uint32_t begin,
                                          uint32_t end) {
     const __m512 factor = _mm512_set1_ps(query_parts_[row].factor);
@@ -519,7 +519,7 @@ class AttendMatrixUnit {
 
   void transform(uint32_t row, uint32_t tile, float* scores) const {
     const uint32_t query_head = head_ * task_.heads_per_kv_head + row % task_.heads_per_kv_head;
-    transform_scores<Isa>(task_.transform, query_head, task_.query[seen_.query_of(row)].position,
+    transform_scores<Isa>(task_.transform, query_head, task_.query[seen_.query_of(row)],
                           seen_.position_of(tile), scores);
   }
 

@@ -34,7 +34,7 @@ var layouts = []struct {
 	{reflect.TypeOf(KVView{}), []uintptr{136, 0, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64,
 		72, 80, 88, 96, 104, 112, 120, 124, 128}},
 	{reflect.TypeOf(KVSequences{}), []uintptr{64, 0, 4, 8, 16, 24, 32, 40, 48, 56}},
-	{reflect.TypeOf(Mask{}), []uintptr{56, 0, 4, 8, 16, 24, 32, 40, 48}},
+	{reflect.TypeOf(Mask{}), []uintptr{64, 0, 4, 8, 16, 24, 32, 40, 48, 56}},
 	{reflect.TypeOf(AttentionParams{}), []uintptr{72, 0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,
 		64}},
 	{reflect.TypeOf(AttentionOutputs{}), []uintptr{24, 0, 4, 8, 16}},

@@ -228,6 +228,7 @@ type Mask struct {
 	RowStride, BatchStride    int64
 	Columns                   uint64
 	FirstPositions, Positions *int64
+	HeadFactors               *float32
 }
 
 type AttentionParams struct {

@@ -2,9 +2,10 @@
 use crate::compute::{handle_of, Compute};
 use crate::error::{call, ensure_library, Error, Result, Status};
 use crate::kv::{KvView, Sequences};
-use crate::rows::{stride, BatchRows, Rows, RowsMut};
+use crate::rows::{stride, BatchRows, Rows, RowsMut, F16};
 use crate::structs::{address, setters, Numbers};
 use crate::sys;
+use std::os::raw::c_void;
 use std::ptr::{null, null_mut};
 
 /// Refuses an array whose length is not the product of its sizes.
@@ -46,13 +47,13 @@ pub enum Mask<'a> {
     /// A tree of new tokens: the parent of each, its index among the new tokens of its session, or
     /// -1. A token sees itself and its ancestors; windows, sinks and slopes count from its depth.
     Parents(&'a [i32]),
-    /// A byte for each query and position.
-    Bytes(ByteMask<'a>),
+    /// A byte or a number for each query and position.
+    Columns(ColumnMask<'a>),
 }
 
 impl Mask<'_> {
     /// Returns the struct of C after checking the lengths.
-    fn raw(&self, batch: &BatchRows<'_>, rows: usize) -> Result<sys::pkv_mask> {
+    fn raw(&self, batch: &BatchRows<'_>, rows: usize, heads: usize) -> Result<sys::pkv_mask> {
         Ok(match *self {
             Self::Bits { words, words_per_row, positions } => sys::pkv_mask {
                 kind: sys::pkv_mask_kind::BITS,
@@ -66,49 +67,73 @@ impl Mask<'_> {
                 data: array("parents [rows]", Some(parents), &[rows])?.cast(),
                 ..Default::default()
             },
-            Self::Bytes(mask) => mask.raw(batch)?,
+            Self::Columns(mask) => mask.raw(batch, heads)?,
         })
     }
 }
 
-/// A byte for query `i` of sequence `s` and column `c`, at
-/// `data[s * batch_stride + i * row_stride + c]`; 0 hides. Column `c` stands for position
+/// The elements of a [`ColumnMask`].
+#[derive(Clone, Copy, Debug)]
+pub enum MaskData<'a> {
+    /// 0 hides the position.
+    Bytes(&'a [u8]),
+    /// Numbers that are added to scores; -infinity hides the position.
+    F16(&'a [F16]),
+    /// The same in `f32`.
+    F32(&'a [f32]),
+}
+
+impl Default for MaskData<'_> {
+    fn default() -> Self {
+        Self::Bytes(&[])
+    }
+}
+
+/// An element for query `i` of sequence `s` and column `c`, at
+/// `data[s * batch_stride + i * row_stride + c]`. Column `c` stands for position
 /// `first_positions[s] + c`; a negative one is padding on the left.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ByteMask<'a> {
-    /// The bytes.
-    pub data: &'a [u8],
+pub struct ColumnMask<'a> {
+    /// The elements.
+    pub data: MaskData<'a>,
     /// Columns, up to the last position of every sequence.
     pub columns: usize,
-    /// Bytes from query to query; 0: all queries have the same row.
+    /// Elements from query to query; 0: all queries have the same row.
     pub row_stride: usize,
-    /// Bytes from sequence to sequence; 0: all have the same rows.
+    /// Elements from sequence to sequence; 0: all have the same rows.
     pub batch_stride: usize,
     /// The position of column 0 in each sequence; `None`: 0.
     pub first_positions: Option<&'a [i64]>,
+    /// Numbers are multiplied by those of the query heads; `None`: 1.
+    pub head_factors: Option<&'a [f32]>,
 }
 
-impl ByteMask<'_> {
-    fn raw(&self, batch: &BatchRows<'_>) -> Result<sys::pkv_mask> {
+impl ColumnMask<'_> {
+    fn raw(&self, batch: &BatchRows<'_>, heads: usize) -> Result<sys::pkv_mask> {
+        let (kind, data, given): (_, *const c_void, _) = match self.data {
+            MaskData::Bytes(data) => (sys::pkv_mask_kind::BYTES, data.as_ptr().cast(), data.len()),
+            MaskData::F16(data) => (sys::pkv_mask_kind::F16, data.as_ptr().cast(), data.len()),
+            MaskData::F32(data) => (sys::pkv_mask_kind::F32, data.as_ptr().cast(), data.len()),
+        };
         let count = batch.lengths.len();
         let rows = (batch.reach().max(1) - 1).checked_mul(self.row_stride);
         let reach = (count.max(1) - 1)
             .checked_mul(self.batch_stride)
             .and_then(|sequences| rows?.checked_add(sequences)?.checked_add(self.columns));
-        if reach.map_or(true, |reach| reach > self.data.len()) {
+        if reach.map_or(true, |reach| reach > given) {
             return Err(Error::misuse(format!(
-                "mask: {} bytes are given for {count} sequences of up to {} rows",
-                self.data.len(),
+                "mask: {given} elements are given for {count} sequences of up to {} rows",
                 batch.reach()
             )));
         }
         Ok(sys::pkv_mask {
-            kind: sys::pkv_mask_kind::BYTES,
-            data: self.data.as_ptr().cast(),
+            kind,
+            data,
             row_stride: stride(self.row_stride),
             batch_stride: stride(self.batch_stride),
             columns: self.columns as u64,
             first_positions: array("first_positions [sequences]", self.first_positions, &[count])?,
+            head_factors: array("head_factors [query heads]", self.head_factors, &[heads])?,
             ..Default::default()
         })
     }
@@ -264,7 +289,7 @@ impl<'a> AttentionParams<'a> {
         let too_many = || Error::new(Status::OVERFLOW, "the sum of the rows does not fit");
         let rows = batch.total().ok_or_else(too_many)?;
         let sizes @ [heads, kv_heads] = heads.map(|heads| heads as usize);
-        let mask = self.mask.map(|mask| mask.raw(batch, rows)).transpose()?;
+        let mask = self.mask.map(|mask| mask.raw(batch, rows, heads)).transpose()?;
         let chosen_blocks = self.chosen_blocks.map(|blocks| blocks.raw(batch, kv_heads));
         let chosen_blocks = chosen_blocks.transpose()?;
         let outputs =

@@ -241,29 +241,38 @@ fn of_masks() {
     assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::PARENTS, 0));
     assert_eq!(raw.data, parents.as_ptr().cast());
 
-    let shown = ByteMask {
-        data: &bytes,
+    let (halves, floats, factors) = ([F16(0); 60], [0.5; 60], [0.5; 2]);
+    let shown = ColumnMask {
+        data: MaskData::Bytes(&bytes),
         columns: 11,
         row_stride: 12,
         batch_stride: 25,
         first_positions: Some(&firsts),
+        head_factors: Some(&factors),
     };
-    let raw = mask_of(Mask::Bytes(shown));
+    let raw = mask_of(Mask::Columns(shown));
     check(
         &raw,
         "kind: BYTES, data: 0x_, row_stride: 12, batch_stride: 25, columns: 11, \
-         first_positions: 0x_, positions: 0x0",
+         first_positions: 0x_, positions: 0x0, head_factors: 0x_",
     );
     assert_eq!((raw.data, raw.first_positions), (bytes.as_ptr().cast(), firsts.as_ptr()));
+    assert_eq!(raw.head_factors, factors.as_ptr());
+    let raw = mask_of(Mask::Columns(ColumnMask { data: MaskData::F16(&halves), ..shown }));
+    assert_eq!((raw.kind, raw.data), (sys::pkv_mask_kind::F16, halves.as_ptr().cast()));
+    let raw = mask_of(Mask::Columns(ColumnMask { data: MaskData::F32(&floats), ..shown }));
+    assert_eq!((raw.kind, raw.data), (sys::pkv_mask_kind::F32, floats.as_ptr().cast()));
 
     for wrong in [
         Mask::Bits { words: &words[1..], words_per_row: 2, positions: None },
         Mask::Bits { words: &words, words_per_row: 2, positions: Some(&positions[1..]) },
         Mask::Parents(&parents[1..]),
-        Mask::Bytes(ByteMask { data: &bytes[..47], ..shown }),
-        Mask::Bytes(ByteMask { columns: 24, ..shown }),
-        Mask::Bytes(ByteMask { row_stride: usize::MAX, ..shown }),
-        Mask::Bytes(ByteMask { first_positions: Some(&firsts[1..]), ..shown }),
+        Mask::Columns(ColumnMask { data: MaskData::Bytes(&bytes[..47]), ..shown }),
+        Mask::Columns(ColumnMask { data: MaskData::F32(&floats[..47]), ..shown }),
+        Mask::Columns(ColumnMask { columns: 24, ..shown }),
+        Mask::Columns(ColumnMask { row_stride: usize::MAX, ..shown }),
+        Mask::Columns(ColumnMask { first_positions: Some(&firsts[1..]), ..shown }),
+        Mask::Columns(ColumnMask { head_factors: Some(&factors[1..]), ..shown }),
     ] {
         refused(AttentionParams::new().mask(wrong), None);
     }

@@ -72,7 +72,8 @@ mod store;
 mod structs;
 
 pub use attention::{
-    attention_merge, kv_attend, AttentionOutputs, AttentionParams, ByteMask, ChosenBlocks, Mask,
+    attention_merge, kv_attend, AttentionOutputs, AttentionParams, ChosenBlocks, ColumnMask, Mask,
+    MaskData,
 };
 pub use batch::{Batch, IndexUnit, IntoTokens, KvIndices, SessionStates, StateBlocks};
 pub use cache::Cache;

@@ -281,10 +281,20 @@ fn memory_of_ones_own_is_written_and_attended() {
     kv_attend(None, &memory.view(), &sequences, &tree, &keys, &mut out, None).unwrap();
     assert_eq!(means(&out), [0.0, 0.5, 2.0, 3.0]);
     let bytes = [0, 1, 1, 1];
-    let mask = ByteMask { data: &bytes, columns: 3, batch_stride: 1, ..ByteMask::default() };
-    let masked = params.mask(Mask::Bytes(mask));
-    kv_attend(None, &memory.view(), &sequences, &masked, &keys, &mut out, None).unwrap();
-    assert_eq!(means(&out), [0.0, 1.0, 1.5, 3.0]);
+    let halves = [0xFC00, 0, 0, 0].map(F16);
+    // exp(-100) is as good as nothing.
+    let floats = MaskData::F32(&[-50.0, 0.0, 0.0, 0.0]);
+    for (data, head_factors) in [
+        (MaskData::Bytes(&bytes), None),
+        (MaskData::F16(&halves), None),
+        (floats, Some(&[2.0, 2.0][..])),
+    ] {
+        let mask =
+            ColumnMask { data, columns: 3, batch_stride: 1, head_factors, ..ColumnMask::default() };
+        let masked = params.mask(Mask::Columns(mask));
+        kv_attend(None, &memory.view(), &sequences, &masked, &keys, &mut out, None).unwrap();
+        assert_eq!(means(&out), [0.0, 1.0, 1.5, 3.0]);
+    }
 
     // The same in a padded batch [2][3][2][16] with padding on the left, and [2][2][3][16].
     let left = Sequences { first_rows: Some(&[0, 2]), ..sequences };
