@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -117,6 +118,19 @@ Mask mask_of(const Operation& op) {
   return mask;
 }
 
+// Returns the factors of the mask, as ggml computes ALiBi's slopes from max_bias; none if it is 0.
+std::vector<float> factors_of(const Operation& op) {
+  std::vector<float> factors;
+  const auto heads = static_cast<uint32_t>(op.heads());
+  const auto half = static_cast<float>(std::bit_floor(heads));
+  for (uint32_t head = 0; head < heads && op.max_bias > 0; head++) {
+    const auto h = static_cast<float>(head);
+    factors.push_back(h < half ? std::exp2(-op.max_bias / half * (h + 1))
+                               : std::exp2(-op.max_bias / 2 / half * (2 * (h - half) + 1)));
+  }
+  return factors;
+}
+
 pkv_status attend(pkv_compute compute, const Operation& op, const Call& call) {
   const pkv_kv_view kv = view_of(op);
   pkv_kv_sequences sequences{};
@@ -131,9 +145,11 @@ pkv_status attend(pkv_compute compute, const Operation& op, const Call& call) {
   sequences.query_positions = call.query_positions.data();
   pkv_mask mask{};
   mask.struct_size = sizeof mask;
-  mask.kind = PKV_MASK_BYTES;
-  mask.data = call.seen.data();
+  mask.kind = PKV_MASK_F16;
+  mask.data = call.mask.data();
   mask.columns = call.block_table_stride;
+  const std::vector<float> factors = factors_of(op);
+  if (!factors.empty()) mask.head_factors = factors.data();
   mask.row_stride = static_cast<int64_t>(call.block_table_stride);
   pkv_attention_params params{};
   params.struct_size = sizeof params;
@@ -141,7 +157,7 @@ pkv_status attend(pkv_compute compute, const Operation& op, const Call& call) {
   params.softcap = op.softcap;
   params.window = call.window;
   if (op.sinks != nullptr) params.sink_logits = static_cast<const float*>(op.sinks->data);
-  if (!call.seen.empty()) params.mask = &mask;
+  if (!call.mask.empty()) params.mask = &mask;
   const pkv_tensor q = tensor_of(op.q, call.stream, op.row_bytes(), op.q.nb[2]);
   const pkv_tensor out = tensor_of(op.out, call.stream, op.out.nb[2], op.out.nb[1]);
   return pkv_kv_attend(compute, &kv, &sequences, &params, &q, &out, nullptr);
@@ -209,10 +225,10 @@ bool supports(const Tensor& out) {
   if (op.sinks != nullptr &&
       (op.sinks->type != ggml::F32 || op.sinks->nb[0] != 4 || op.sinks->ne[0] != op.heads()))
     return false;
-  // With ALiBi (max_bias) the mask is additive. Later parameters and sources than those known (3 is
-  // the precision, 4 bounds how many cells a row sees) may mean anything.
-  return std::isfinite(op.scale) && op.scale != 0 && op.max_bias == 0 &&
-         std::isfinite(op.softcap) && op.softcap >= 0 &&
+  // Later parameters and sources than those known (3 is the precision, 4 bounds how many cells a
+  // row sees) may mean anything.
+  return std::isfinite(op.scale) && op.scale != 0 && std::isfinite(op.max_bias) &&
+         op.max_bias >= 0 && std::isfinite(op.softcap) && op.softcap >= 0 &&
          std::all_of(out.op_params + 5, std::end(out.op_params),
                      [](int32_t p) { return p == 0; }) &&
          std::all_of(out.src + 5, std::end(out.src), [](const Tensor* t) { return t == nullptr; });
@@ -244,13 +260,12 @@ pkv_compute Attention::compute_of_threads() {
 bool Attention::compute(const Tensor& out) {
   const Operation op(out);
   const Plan& plan = plans_.of(mask_of(op));
-  if (plan.additive) return false;
   const pkv_compute compute = compute_of_threads();
   for (const Call& call : plan.calls)
     if (const pkv_status status = attend(compute, op, call); status != PKV_OK) {
       if (api.log_internal != nullptr)
-        api.log_internal(ggml::log_warning, "pagedkv: %s (%s): ggml computes it\n",
-                         pkv_last_error(), pkv_status_name(status));
+        api.log_internal(ggml::log_error, "pagedkv: %s (%s)\n", pkv_last_error(),
+                         pkv_status_name(status));
       return false;
     }
   for (const int64_t row : plan.unseeing) {

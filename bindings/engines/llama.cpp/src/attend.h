@@ -10,8 +10,7 @@
 
 namespace ggml_pagedkv {
 
-// Returns whether attend() computes an operation, unless its mask, whose values are not known yet,
-// turns out to be additive.
+// Returns whether Attention computes an operation.
 bool supports(const ggml::Tensor& op);
 
 // Threads and plans of one backend.
@@ -24,8 +23,7 @@ class Attention {
 
   void set_threads(int threads) { threads_ = threads; }
 
-  // Computes an operation. Returns false, and leaves it to another backend, if libpagedkv cannot.
-  // Throws bad_alloc.
+  // Computes an operation. If libpagedkv cannot, it logs why and returns false. Throws bad_alloc.
   bool compute(const ggml::Tensor& op);
 
  private:

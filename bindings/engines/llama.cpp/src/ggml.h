@@ -19,7 +19,7 @@ struct Registration;
 // Numbers of types, devices and statuses that are the same in all versions.
 enum Type : int32_t { F32 = 0, F16 = 1, BF16 = 30 };
 constexpr int cpu_device = 0;
-constexpr int log_error = 4, log_warning = 3;
+constexpr int log_error = 4;
 enum Status : int { success = 0, failed = -1, no_memory = -2 };
 
 struct Tensor {
@@ -56,8 +56,6 @@ struct Feature {
   const char* value;
 };
 
-using SetThreads = void (*)(Backend*, int);
-
 // Functions of ggml, by their names without the prefix: FUNCTION(name, result, parameters...).
 #define GGML_FUNCTIONS(FUNCTION)                                                                \
   FUNCTION(init, Context*, InitParams)                                                          \
@@ -68,16 +66,12 @@ using SetThreads = void (*)(Backend*, int);
   FUNCTION(get_data, void*, const Tensor*)                                                      \
   FUNCTION(op_name, const char*, int)                                                           \
   FUNCTION(type_name, const char*, int)                                                         \
-  FUNCTION(graph_overhead_custom, size_t, size_t, bool)                                         \
-  FUNCTION(new_graph_custom, Graph*, Context*, size_t, bool)                                    \
-  FUNCTION(graph_add_node, void, Graph*, Tensor*)                                               \
   FUNCTION(graph_n_nodes, int, Graph*)                                                          \
   FUNCTION(graph_node, Tensor*, Graph*, int)                                                    \
   FUNCTION(backend_name, const char*, Backend*)                                                 \
   FUNCTION(backend_guid, void*, Backend*)                                                       \
   FUNCTION(backend_free, void, Backend*)                                                        \
   FUNCTION(backend_get_device, Device*, Backend*)                                               \
-  FUNCTION(backend_graph_compute, Status, Backend*, Graph*)                                     \
   FUNCTION(backend_graph_compute_async, Status, Backend*, Graph*)                               \
   FUNCTION(backend_cpu_buffer_type, BufferType*)                                                \
   FUNCTION(backend_buft_is_host, bool, BufferType*)                                             \

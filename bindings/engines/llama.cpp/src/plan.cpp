@@ -15,9 +15,15 @@ constexpr uint16_t minus_infinity = 0xFC00, sign = 0x8000;
 // The cells that a row sees, one bit each.
 using Bits = std::vector<uint64_t>;
 
-// Reads a row of a mask, or without one sees all. Returns false if the row has other values than 0
-// and -infinity.
-bool read_row(const uint16_t* row, int64_t cells, Bits& bits) {
+// A row of a mask.
+struct Row {
+  Bits seen;
+  bool adds = false;  // it has other values than 0 and -infinity
+};
+
+// Reads a row of a mask, or without one sees all.
+Row read_row(const uint16_t* row, int64_t cells) {
+  Row result{Bits(static_cast<size_t>((cells + 63) / 64))};
   for (int64_t begin = 0; begin < cells; begin += 64) {
     const int64_t n = std::min<int64_t>(64, cells - begin);
     uint64_t word = n == 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
@@ -29,14 +35,20 @@ bool read_row(const uint16_t* row, int64_t cells, Bits& bits) {
       word = 0;
     } else if ((any & ~unsigned{sign}) != 0) {
       for (int64_t i = 0; i < n; i++) {
-        const bool zero = (values[i] & ~unsigned{sign}) == 0;
-        if (!zero && values[i] != minus_infinity) return false;
-        if (!zero) word &= ~(uint64_t{1} << i);
+        if (values[i] == minus_infinity)
+          word &= ~(uint64_t{1} << i);
+        else
+          result.adds |= (values[i] & ~unsigned{sign}) != 0;
       }
     }
-    bits[static_cast<size_t>(begin / 64)] = word;
+    result.seen[static_cast<size_t>(begin / 64)] = word;
   }
-  return true;
+  return result;
+}
+
+const uint16_t* row_of(const Mask& mask, int64_t stream, int64_t row) {
+  if (mask.data == nullptr) return nullptr;
+  return mask.data + stream * mask.stream_stride + row * mask.row_stride;
 }
 
 // Calls f(cell) for each set bit of the words word(0), word(1), ...
@@ -50,49 +62,47 @@ void for_each_bit(size_t words, Word word, F f) {
 // Rows that follow each other and see much the same cells.
 class Group {
  public:
-  Group(int64_t first_row, size_t cells) : first_row_(first_row), entry_of_(cells, none) {}
-
-  int64_t rows() const { return static_cast<int64_t>(rows_.size()); }
+  Group(int64_t first_row, size_t cells)
+      : first_row_(first_row), seen_((cells + 63) / 64), entry_of_(cells, none) {}
 
   // Adds the next row, if what it sees is what the row before it saw and more, or if one cell came
   // and one left. Otherwise it changes nothing and returns false.
-  bool add(const Bits& row) {
-    if (rows() > 0) {
-      int lost = 0, gained = 0;
-      for (size_t w = 0; w < row.size(); w++) {
-        lost += std::popcount(rows_.back()[w] & ~row[w]);
-        gained += std::popcount(row[w] & ~rows_.back()[w]);
-      }
-      if (lost > 1 || (lost == 1 && gained != 1)) return false;
+  bool add(const Row& row) {
+    const Bits& seen = row.seen;
+    int lost = 0, gained = 0;
+    for (size_t w = 0; w < seen.size(); w++) {
+      lost += std::popcount(seen_[w] & ~seen[w]);
+      gained += std::popcount(seen[w] & ~seen_[w]);
     }
-    const int64_t number = rows();
-    const auto before = [&](size_t w) { return number > 0 ? rows_.back()[w] : 0; };
+    if (lost > 1 || (lost == 1 && gained != 1)) return false;
     for_each_bit(
-        row.size(), [&](size_t w) { return before(w) & ~row[w]; },
+        seen.size(), [&](size_t w) { return seen_[w] & ~seen[w]; },
         [&](uint32_t cell) {
-          entries_[entry_of_[cell]].end = number;
+          entries_[entry_of_[cell]].end = rows_;
           loses_ = true;
         });
     for_each_bit(
-        row.size(), [&](size_t w) { return row[w] & ~before(w); },
+        seen.size(), [&](size_t w) { return seen[w] & ~seen_[w]; },
         [&](uint32_t cell) {
           if (entry_of_[cell] != none) {
             entries_[entry_of_[cell]].end = forever;
-            returns_ = true;
+            masked_ = true;
             return;
           }
           entry_of_[cell] = static_cast<uint32_t>(entries_.size());
-          entries_.push_back({number, forever, cell});
+          entries_.push_back({rows_, forever, cell});
         });
-    rows_.push_back(row);
+    seen_ = seen;
+    masked_ |= row.adds;
+    rows_++;
     return true;
   }
 
   // Adds the group to the calls. `seen_by_all` are the cells that each row of the stream sees.
   void finish(int64_t stream, const Mask& mask, const Bits& seen_by_all, Plan& plan) {
-    if (rows() == 0) return;
+    if (rows_ == 0) return;
     uint32_t window = 0;
-    bool masked = returns_;
+    bool masked = masked_;
     if (!loses_) {
       // A prefix that sequences share is read once, if it is where their tables begin.
       const auto is_shared = [&](const Entry& entry) {
@@ -112,18 +122,15 @@ class Group {
     Call& call = call_for(mask.joined ? 0 : stream, window, masked, plan);
     const int64_t first = first_row_ + (mask.joined ? stream * mask.rows : 0);
     call.first_rows.push_back(static_cast<uint32_t>(first));
-    call.query_lengths.push_back(static_cast<uint32_t>(rows()));
+    call.query_lengths.push_back(static_cast<uint32_t>(rows_));
     call.kv_lengths.push_back(entries_.size());
     add_table(call, stream * mask.stream_blocks);
     int64_t seen = 0;
-    for (int64_t row = 0; row < rows(); row++) {
+    for (int64_t row = 0; row < rows_; row++) {
       while (seen < size() && at(seen).first <= row) seen++;
       call.query_positions.push_back((masked ? size() : seen) - 1);
-      for (int64_t i = 0; i < size() && masked; i++) {
-        const uint32_t cell = at(i).cell;
-        call.seen.push_back(
-            static_cast<uint8_t>(rows_[static_cast<size_t>(row)][cell / 64] >> (cell % 64) & 1));
-      }
+      const uint16_t* const values = row_of(mask, stream, first_row_ + row);
+      for (int64_t i = 0; i < size() && masked; i++) call.mask.push_back(values[at(i).cell]);
     }
   }
 
@@ -145,7 +152,7 @@ class Group {
     int64_t begin = 0, end = 0, width = 0, widest_at_start = 0;
     for (int64_t i = 1; i < size(); i++)
       if (at(i).end < at(i - 1).end) return 0;
-    for (int64_t row = 0; row < rows(); row++) {
+    for (int64_t row = 0; row < rows_; row++) {
       while (end < size() && at(end).first <= row) end++;
       while (begin < end && at(begin).end <= row) begin++;
       if (begin == 0) {
@@ -163,7 +170,7 @@ class Group {
   static Call& call_for(int64_t stream, uint32_t window, bool masked, Plan& plan) {
     if (!masked)
       for (Call& call : plan.calls)
-        if (call.stream == stream && call.window == window && call.seen.empty()) return call;
+        if (call.stream == stream && call.window == window && call.mask.empty()) return call;
     plan.calls.emplace_back();
     plan.calls.back().stream = stream;
     plan.calls.back().window = window;
@@ -185,34 +192,28 @@ class Group {
     call.block_tables.resize((sequences + 1) * call.block_table_stride);
   }
 
-  int64_t first_row_;
-  std::vector<Bits> rows_;
+  int64_t first_row_, rows_ = 0;
+  Bits seen_;                       // by the last row
   std::vector<uint32_t> entry_of_;  // by cell
   std::vector<Entry> entries_;
-  bool loses_ = false;    // a row sees less than the one before it
-  bool returns_ = false;  // a cell is seen again, or a row sees other cells than those listed
+  bool loses_ = false;  // a row sees less than the one before it
+  bool masked_ =
+      false;  // a row adds to scores, or sees a cell again that one before it did not see
 };
 
-const uint16_t* row_of(const Mask& mask, int64_t stream, int64_t row) {
-  if (mask.data == nullptr) return nullptr;
-  return mask.data + stream * mask.stream_stride + row * mask.row_stride;
-}
-
-// Reads the rows of a stream. Returns false if the mask is additive.
-bool plan_stream(const Mask& mask, int64_t stream, Plan& plan) {
+void plan_stream(const Mask& mask, int64_t stream, Plan& plan) {
   const auto cells = static_cast<size_t>(mask.cells);
-  const size_t words = (cells + 63) / 64;
-  std::vector<Bits> rows(static_cast<size_t>(mask.rows), Bits(words));
-  Bits seen_by_all(words, ~uint64_t{0});
+  std::vector<Row> rows;
+  Bits seen_by_all((cells + 63) / 64, ~uint64_t{0});
   for (int64_t r = 0; r < mask.rows; r++) {
-    Bits& row = rows[static_cast<size_t>(r)];
-    if (!read_row(row_of(mask, stream, r), mask.cells, row)) return false;
-    for (size_t w = 0; w < words; w++) seen_by_all[w] &= row[w];
+    rows.push_back(read_row(row_of(mask, stream, r), mask.cells));
+    for (size_t w = 0; w < seen_by_all.size(); w++) seen_by_all[w] &= rows.back().seen[w];
   }
   Group group(0, cells);
   for (int64_t r = 0; r < mask.rows; r++) {
-    const Bits& row = rows[static_cast<size_t>(r)];
-    const bool sees = std::any_of(row.begin(), row.end(), [](uint64_t word) { return word != 0; });
+    const Row& row = rows[static_cast<size_t>(r)];
+    const bool sees =
+        std::any_of(row.seen.begin(), row.seen.end(), [](uint64_t word) { return word != 0; });
     if (!sees) plan.unseeing.push_back(stream * mask.rows + r);
     if (sees && group.add(row)) continue;
     group.finish(stream, mask, seen_by_all, plan);
@@ -220,7 +221,6 @@ bool plan_stream(const Mask& mask, int64_t stream, Plan& plan) {
     if (sees) group.add(row);
   }
   group.finish(stream, mask, seen_by_all, plan);
-  return true;
 }
 
 }  // namespace
@@ -239,8 +239,7 @@ bool Plan::is_of(const Mask& other) const {
 Plan make_plan(const Mask& mask) {
   Plan plan;
   plan.mask = mask;
-  for (int64_t stream = 0; stream < mask.streams && !plan.additive; stream++)
-    plan.additive = !plan_stream(mask, stream, plan);
+  for (int64_t stream = 0; stream < mask.streams; stream++) plan_stream(mask, stream, plan);
   for (int64_t stream = 0; stream < mask.streams && mask.data != nullptr; stream++)
     for (int64_t r = 0; r < mask.rows; r++) {
       const uint16_t* const row = row_of(mask, stream, r);

@@ -1,11 +1,12 @@
 // Which cells each row of a batch sees: sequences with block tables, made from ggml's mask.
 //
-// ggml describes what tokens see by a mask of 0 and -infinity over all cells of its cache. Reading
-// the cells that a row does not see, and a mask for each cell, costs as much as attention. So rows
-// that follow each other and see nested sets of cells, as those of a prompt do, become one sequence
-// whose block table lists the cells in the order in which rows begin to see them: row r sees the
-// first n_r of them, and no mask is left. If cells also leave, in that order, as with a sliding
-// window, the sequence has a window, wherever the cells are in the cache.
+// ggml describes what tokens see by a mask over all cells of its cache: -infinity hides a cell, and
+// other numbers are added to scores. Reading the cells that a row does not see, and a mask for each
+// cell, costs as much as attention. So rows that follow each other and see nested sets of cells, as
+// those of a prompt do, become one sequence whose block table lists the cells in the order in which
+// rows begin to see them: row r sees the first n_r of them, and no mask is left, unless it adds to
+// scores (ALiBi). If cells also leave, in that order, as with a sliding window, the sequence has a
+// window, wherever the cells are in the cache.
 //
 // All layers of a model have the same mask, so plans are kept for as long as its bytes are the
 // same.
@@ -40,13 +41,12 @@ struct Call {
   std::vector<int64_t> query_positions;
   std::vector<uint32_t> block_tables;
   uint64_t block_table_stride = 0;
-  std::vector<uint8_t> seen;  // a mask of kind BYTES for a single sequence; or empty
+  std::vector<uint16_t> mask;  // of kind F16 for a single sequence; or empty
 };
 
 struct Plan {
   Mask mask;
   std::vector<uint16_t> bytes;  // what the mask was
-  bool additive = false;        // it has other values than 0 and -infinity: there are no calls
   std::vector<Call> calls;
   std::vector<int64_t> unseeing;  // rows that see nothing, numbered through all streams
 

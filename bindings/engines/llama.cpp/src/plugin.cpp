@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <new>
 
 #include "attend.h"
@@ -20,51 +19,13 @@ using ggml::Tensor;
 
 constinit Object registration{}, device{};
 
-// Operations since the process began: those that libpagedkv computed, and those whose mask was
-// additive, which ggml's CPU backend did.
-constinit std::atomic<uint64_t> computed{0}, passed_on{0};
+constinit std::atomic<uint64_t> computed{0};  // operations since the process began
 
 // ---- Backends
-
-// A backend of the CPU with a thread pool of its own, for what only the data shows.
-class Cpu {
- public:
-  Cpu() = default;
-  Cpu(const Cpu&) = delete;
-  Cpu& operator=(const Cpu&) = delete;
-  ~Cpu() {
-    if (backend_ != nullptr) api.backend_free(backend_);
-  }
-
-  ggml::Status compute(Tensor* node, int threads) {
-    ggml::Device* const cpu = api.backend_dev_by_type(ggml::cpu_device);
-    if (backend_ == nullptr && cpu != nullptr) backend_ = api.backend_dev_init(cpu, nullptr);
-    if (backend_ == nullptr) return ggml::failed;
-    const auto set_threads = reinterpret_cast<ggml::SetThreads>(api.backend_reg_get_proc_address(
-        api.backend_dev_backend_reg(cpu), "ggml_backend_set_n_threads"));
-    if (set_threads != nullptr && threads > 0) set_threads(backend_, threads);
-    constexpr size_t nodes = 4;  // more than the one that is needed
-    // The objects of a context have headers, too.
-    const size_t bytes = api.graph_overhead_custom(nodes, false) + 1024;
-    const auto memory = std::make_unique<char[]>(bytes);
-    ggml::Context* const context = api.init({bytes, memory.get(), true});
-    if (context == nullptr) return ggml::no_memory;
-    ggml::Graph* const graph = api.new_graph_custom(context, nodes, false);
-    api.graph_add_node(graph, node);
-    const ggml::Status status = api.backend_graph_compute(backend_, graph);
-    api.free(context);
-    return status;
-  }
-
- private:
-  ggml::Backend* backend_ = nullptr;
-};
 
 struct Backend {
   Object object{};
   Attention attention;
-  Cpu cpu;
-  int threads = 0;
 };
 
 Backend* own(ggml::Backend* backend) { return reinterpret_cast<Backend*>(backend); }
@@ -74,18 +35,15 @@ const char* name(const void*) { return "pagedkv"; }
 void free_backend(ggml::Backend* backend) { delete own(backend); }
 
 void set_threads(ggml::Backend* backend, int threads) {
-  own(backend)->threads = threads;
   own(backend)->attention.set_threads(threads);
 }
 
 ggml::Status compute_node(Backend& backend, Tensor* node) {
   if (api.is_view(node->op)) return ggml::success;
-  if (node->op == api.attention && supports(*node) && backend.attention.compute(*node)) {
-    computed.fetch_add(1, std::memory_order_relaxed);
-    return ggml::success;
-  }
-  passed_on.fetch_add(1, std::memory_order_relaxed);
-  return backend.cpu.compute(node, backend.threads);
+  if (node->op != api.attention || !supports(*node) || !backend.attention.compute(*node))
+    return ggml::failed;
+  computed.fetch_add(1, std::memory_order_relaxed);
+  return ggml::success;
 }
 
 ggml::Status compute_graph(ggml::Backend* backend, ggml::Graph* graph) {
@@ -172,16 +130,12 @@ ggml::Device* get_device(ggml::Registration*, size_t index) {
   return index == 0 ? reinterpret_cast<ggml::Device*>(&device) : nullptr;
 }
 
-// Writes the numbers of operations that libpagedkv computed and that it passed on.
-void counts(uint64_t* out) {
-  out[0] = computed.load(std::memory_order_relaxed);
-  out[1] = passed_on.load(std::memory_order_relaxed);
-}
+uint64_t count() { return computed.load(std::memory_order_relaxed); }
 
 void* proc_address(ggml::Registration*, const char* name) {
   if (std::strcmp(name, "ggml_backend_set_n_threads") == 0)
     return reinterpret_cast<void*>(set_threads);
-  if (std::strcmp(name, "pagedkv_counts") == 0) return reinterpret_cast<void*>(counts);
+  if (std::strcmp(name, "pagedkv_computed") == 0) return reinterpret_cast<void*>(count);
   return nullptr;
 }
 

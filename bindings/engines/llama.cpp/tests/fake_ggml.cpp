@@ -79,7 +79,6 @@ int ggml_backend_graph_compute_async(void* backend, void* graph) {
   return static_cast<int>(
       reinterpret_cast<intptr_t>(function_of(backend, compute_word())(backend, graph)));
 }
-int ggml_backend_graph_compute(void*, void*) { return 0; }
 void* ggml_backend_dev_name(void* device) { return function_of(device, 0)(device); }
 void* ggml_backend_dev_description(void* device) { return function_of(device, 1)(device); }
 void ggml_backend_dev_memory(void* device, size_t* free, size_t* total) {
@@ -160,9 +159,6 @@ const char* ggml_op_name(int op) {
 const char* ggml_type_name(int type) {
   return type == 0 ? "f32" : type == 1 ? "f16" : type == 30 ? "bf16" : "?";
 }
-size_t ggml_graph_overhead_custom(size_t, bool) { return 0; }
-void* ggml_new_graph_custom(void*, size_t, bool) { return nullptr; }
-void ggml_graph_add_node(void*, Tensor*) {}
 int ggml_graph_n_nodes(void*) { return 0; }
 Tensor* ggml_graph_node(void*, int) { return nullptr; }
 

@@ -29,7 +29,5 @@ for prompt in PROMPTS:
 if plugin is not None:
     get = library.ggml_backend_reg_get_proc_address
     get.restype = ctypes.c_void_p
-    counts = (ctypes.c_uint64 * 2)()
-    address = get(ctypes.c_void_p(plugin), b"pagedkv_counts")
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(counts)
-    print(f"computed {counts[0]}, passed on {counts[1]}")
+    address = get(ctypes.c_void_p(plugin), b"pagedkv_computed")
+    print(f"computed {ctypes.CFUNCTYPE(ctypes.c_uint64)(address)()}")
