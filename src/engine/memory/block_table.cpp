@@ -65,7 +65,7 @@ uint64_t BlockTable::first_kept() const {
 StepNeed BlockTable::reserve_need(uint64_t length, uint64_t end) const {
   StepNeed need = step_need(length, end);
   need.spares = spares_needed(length, end, nullptr);
-  need.beside = lacking(need.spares, spares_.count());
+  need.fresh_spares = lacking(need.spares, spares_.count());
   return need;
 }
 

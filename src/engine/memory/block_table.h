@@ -37,13 +37,13 @@ namespace pkv::memory {
 
 // What a step, or a reservation, needs in one table.
 struct StepNeed {
-  uint64_t entries = 0;   // blocks that the caller allocates for the end of the table
-  uint64_t beside = 0;    // and for beside it: new states, the copy of a tail, or spare blocks
-  uint64_t spares = 0;    // spare blocks that the table must still have then
-  Block tail = no_block;  // the part-filled last block, if the step writes into it
-  bool copies = false;    // true if the tail is shared, so that a block replaces it
-  bool begins = false;    // true if the watermark must stay free beside the blocks
-  uint64_t blocks() const { return entries + beside; }
+  uint64_t entries = 0;       // blocks that the caller allocates for the end of the table
+  uint64_t fresh_spares = 0;  // and for new states, the copy of a tail, or spare blocks
+  uint64_t spares = 0;        // spare blocks that the table must still have then
+  Block tail = no_block;      // the part-filled last block, if the step writes into it
+  bool copies = false;        // true if the tail is shared, so that a block replaces it
+  bool begins = false;        // true if the watermark must stay free besides the blocks
+  uint64_t blocks() const { return entries + fresh_spares; }
 };
 
 // By block id: how many references to a shared block a forecast counts as gone.
@@ -84,10 +84,10 @@ class BlockTable {
   StepNeed reserve_need(uint64_t length, uint64_t end) const;
   // Returns how many blocks a step of positions [length, end) reads and writes.
   virtual uint64_t blocks_in_step(uint64_t length, uint64_t end) const = 0;
-  // Returns how many blocks a pool must have beside a watermark for a step or a reservation that
+  // Returns how many blocks a pool must have besides a watermark for a step or a reservation that
   // needs some: without a watermark these, otherwise all that the sequence then holds.
-  uint64_t blocks_beside(uint32_t watermark, const StepNeed& need, uint64_t length,
-                         uint64_t end) const {
+  uint64_t required_with_watermark(uint32_t watermark, const StepNeed& need, uint64_t length,
+                                   uint64_t end) const {
     const uint64_t taken = need.blocks();
     return watermark == 0 || taken == 0 ? taken : std::max(taken, blocks_in_step(length, end));
   }
@@ -118,7 +118,7 @@ class BlockTable {
   // ---- Reserved and expired blocks --------------------------------------------------------------
 
   // Reserves memory for spare blocks, too. Throws bad_alloc.
-  void ensure_spare_capacity(const StepNeed& need) { spares_.ensure_capacity(need.beside); }
+  void ensure_spare_capacity(const StepNeed& need) { spares_.ensure_capacity(need.fresh_spares); }
   // Takes over the blocks that reserve_need() asked for, after ensure_capacity() and
   // ensure_spare_capacity().
   void add_reserved(uint64_t length, uint64_t end, const StepNeed& need,

@@ -62,7 +62,7 @@ uint64_t StateTable::count_states(uint64_t length, uint64_t end) const {
 
 StepNeed StateTable::step_need(uint64_t length, uint64_t end) const {
   const uint64_t states = count_states(length, end);
-  return {.beside = lacking(states, spares_.count()),
+  return {.fresh_spares = lacking(states, spares_.count()),
           .spares = std::min<uint64_t>(states, spares_.count())};
 }
 
@@ -107,7 +107,7 @@ void StateTable::check_fits(uint64_t length, uint64_t end, const char* who) cons
 void StateTable::ensure_capacity(const StepNeed& need, uint64_t end) {
   ensure_spare_capacity(need);
   reserve_entries(lacking(group_.blocks_for(end), blocks_.size()));
-  new_states_.reserve(spares_.count() + need.beside);
+  new_states_.reserve(spares_.count() + need.fresh_spares);
 }
 
 void StateTable::begin(uint64_t length, uint64_t end, bool, std::span<const Block> fresh) noexcept {

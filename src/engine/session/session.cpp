@@ -71,7 +71,7 @@ void Session::reserve(uint64_t total_tokens) {
 
 // Lists the tail of a group if what a reservation needs there may be a copy of it.
 static void list_tail(size_t group, const memory::StepNeed& need, prefix::OwnBlocks& listed) {
-  if (need.beside > 0 && memory::is_block(need.tail))
+  if (need.fresh_spares > 0 && memory::is_block(need.tail))
     listed.tails.push_back({group, memory::block_id(need.tail), 1, PKV_NO_BLOCK, false});
 }
 
@@ -88,13 +88,14 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
                                    : table.step_need(length(), totals[g]);
     counts[g] = needs[g].blocks();
   };
-  std::vector<uint64_t> beside;
+  std::vector<uint64_t> required;
   for (size_t g = 0; g < totals.size(); g++) {
     content_.table(g).check_fits(length(), totals[g], who);
     count(g);
-    beside.push_back(content_.table(g).blocks_beside(watermark, needs[g], length(), totals[g]));
+    required.push_back(
+        content_.table(g).required_with_watermark(watermark, needs[g], length(), totals[g]));
   }
-  check_possible(cache(), beside, watermark, who);
+  check_possible(cache(), required, watermark, who);
   const Reservation::Own own = {
       [&] {
         prefix::OwnBlocks listed;

@@ -27,7 +27,7 @@ uint32_t Needs::references(const Tail& tail) const {
 void Needs::add(const Session& session, uint32_t new_tokens) {
   const uint64_t start = session.length(), end = start + new_tokens;
   const uint32_t watermark = session.watermark();
-  std::vector<uint64_t> beside;
+  std::vector<uint64_t> required;
   for (size_t g = 0; g < blocks_.size(); g++) {
     const memory::BlockTable& table = session.content().table(g);
     table.check_fits(start, end, who_);
@@ -42,7 +42,7 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
       writers.count++;
       step.copies = true;
       if (spares.empty())
-        step.beside = 1;
+        step.fresh_spares = 1;
       else
         step.spares = 1;  // the copy goes into a spare block
     } else {
@@ -51,16 +51,16 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     step.begins = watermark > 0 && step.blocks() > 0;
     blocks_[g] += step.blocks();
     beginning_ += step.begins;
-    beside.push_back(table.blocks_beside(watermark, step, start, end));
-    check_possible(cache_, g, beside.back(), watermark, who_);
+    required.push_back(table.required_with_watermark(watermark, step, start, end));
+    check_possible(cache_, g, required.back(), watermark, who_);
   }
-  if (cache_.pages() != nullptr) check_pages(session, end, beside);
+  if (cache_.pages() != nullptr) check_pages(session, end, required);
 }
 
 // Checks that the pages of shared memory suffice for what a session holds during its step, and for
-// what must be there beside the watermark.
+// what must be there besides the watermark.
 void Needs::check_pages(const Session& session, uint64_t end,
-                        std::span<const uint64_t> beside) const {
+                        std::span<const uint64_t> required) const {
   const memory::PageCut& cut = cache_.pages()->cut();
   std::vector<uint64_t> held;
   for (size_t g = 0; g < blocks_.size(); g++)
@@ -70,7 +70,7 @@ void Needs::check_pages(const Session& session, uint64_t end,
          "%s: a step to token %llu needs %llu pages in one session; the memory that the groups "
          "share has %u",
          who_, llu(end), llu(cut.pages_for(held)), cut.pages);
-  check_pages_possible(cache_, beside, session.watermark(), who_);
+  check_pages_possible(cache_, required, session.watermark(), who_);
 }
 
 void Needs::remove(size_t i) {
@@ -125,8 +125,8 @@ void Needs::skip_last_copy(size_t group, uint32_t id) {
 void Needs::skip_last_copy(const Tail& tail, const Writers& writers) {
   memory::StepNeed& step = steps_[writers.heap.front().step];
   if (references(tail) != writers.count || !step.copies) return;
-  blocks_[tail.first] -= step.beside;
-  step.beside = step.spares = 0;
+  blocks_[tail.first] -= step.fresh_spares;
+  step.fresh_spares = step.spares = 0;
   step.copies = false;
   if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
 }
@@ -138,7 +138,7 @@ void Needs::list_tails(prefix::OwnBlocks& own) const {
     const memory::StepNeed& step = steps_[longest.step];
     if (step.copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK))
       own.tails.push_back({tail.first, tail.second, writers.count, longest.spare,
-                           step.begins && step.blocks() == step.beside});
+                           step.begins && step.blocks() == step.fresh_spares});
   }
 }
 

@@ -70,7 +70,7 @@ class Needs {
   uint32_t references(const Tail& tail) const;
   void remove_writer(const Tail& tail);
   void skip_last_copy(const Tail& tail, const Writers& writers);
-  void check_pages(const Session& session, uint64_t end, std::span<const uint64_t> beside) const;
+  void check_pages(const Session& session, uint64_t end, std::span<const uint64_t> required) const;
 
   const Cache& cache_;
   const char* const who_;
