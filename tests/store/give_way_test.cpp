@@ -21,10 +21,10 @@ class ScriptedStore : public pkv::Store {
   void write(pkv::Content content) noexcept override { held_.emplace(std::move(content)); }
   uint64_t give_way(const Choose& choose) override {
     if (before_) std::exchange(before_, nullptr)();
-    std::vector<pkv::prefix::Holder> holders;
-    if (held_) holders.push_back({held_->holding()});
+    std::vector<pkv::prefix::Releasable> releasables;
+    if (held_) releasables.push_back({held_->releasable()});
     const uint64_t taken = held_ ? 1 : 0;
-    if (!choose(holders).empty()) held_.reset();
+    if (!choose(releasables).empty()) held_.reset();
     return taken;
   }
   bool waits() const noexcept override { return false; }
@@ -76,10 +76,10 @@ TEST(GiveWay, WhatAThreadOfTheStoreHasCopiedIsFound) {
   const pkv::Content& content = lease.object<pkv::Session>().content();
   pkv::store::Worker worker;
   const auto count_released = [&] {
-    std::vector<pkv::prefix::Holder> holders;
-    const auto lock = worker.lock_holder(holders);
+    std::vector<pkv::prefix::Releasable> releasables;
+    const auto lock = worker.lock_to_release(releasables);
     worker.release();
-    return holders.empty() ? 0 : holders[0].size();
+    return releasables.empty() ? 0 : releasables[0].size();
   };
   {
     auto step = worker.lock();

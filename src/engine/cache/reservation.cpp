@@ -70,9 +70,9 @@ prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& t
       index->make_way(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
   if (price.missing == 0) return price;
   if (Store* const store = cache.store())
-    taken = store->give_way([&](std::span<const prefix::Holder> holders) {
-      price = index->make_way(cache.pages(), lack, holders);
-      return price.holders;
+    taken = store->give_way([&](std::span<const prefix::Releasable> releasables) {
+      price = index->make_way(cache.pages(), lack, releasables);
+      return price.releasables;
     });
   else if (lack.yields_pins && index->has_pins())
     price = index->make_way(cache.pages(), lack, {});
@@ -127,16 +127,17 @@ void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32
   if (cache.pages() != nullptr) check_pages_possible(cache, counts, watermark, who);
 }
 
-bool can_have(const Cache& cache, const prefix::Lack& lack, std::vector<prefix::Holder> holders) {
+bool can_have(const Cache& cache, const prefix::Lack& lack,
+              std::vector<prefix::Releasable> releasables) {
   const auto enough = [&] {
-    return cache.prefix()->price(cache.pages(), lack, holders).missing == 0;
+    return cache.prefix()->price(cache.pages(), lack, releasables).missing == 0;
   };
   if (enough()) return true;
   Store* const store = cache.store();
   if (store == nullptr) return false;
   bool found = false;
-  store->give_way([&](std::span<const prefix::Holder> of_store) {
-    holders.insert(holders.end(), of_store.begin(), of_store.end());
+  store->give_way([&](std::span<const prefix::Releasable> of_store) {
+    releasables.insert(releasables.end(), of_store.begin(), of_store.end());
     found = enough();
     return std::vector<size_t>{};
   });
@@ -192,7 +193,7 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     }
     // What the call's own sessions give up may free nothing: the index keeps a tail as long as any
     // session uses its text, even one that got no reference to the block because that had too many.
-    const bool only_own = price.holders.empty() && price.pins.empty();
+    const bool only_own = price.releasables.empty() && price.pins.empty();
     if (only_own && !look_again(late++, urgency)) return {group, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);
   }

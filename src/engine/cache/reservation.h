@@ -25,10 +25,10 @@ void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, 
 void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                     const char* who);
 
-// Returns whether a call that lacks blocks can have them once these holders, those of the store and
-// pins have given up theirs. Changes nothing. The cache has a prefix index. Throws bad_alloc.
+// Returns whether a call that lacks blocks can have them once these contents, those of the store
+// and pins have given up theirs. Changes nothing. The cache has a prefix index. Throws bad_alloc.
 bool can_have(const Cache& cache, const prefix::Lack& lack,
-              std::vector<prefix::Holder> holders = {});
+              std::vector<prefix::Releasable> releasables = {});
 
 // Returns whether a cache could have `counts` blocks and leave `watermark` free, though as much is
 // pinned as can be. If so, a call that lacks blocks can wait until others need theirs no longer.

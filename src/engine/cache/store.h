@@ -36,7 +36,8 @@ class Store {
   // Nothing that the store holds changes meanwhile. Returns how many contents the store has taken
   // so far: if two calls return the same number, it had nothing new to release. Throws what
   // choose() throws.
-  using Choose = std::function<std::vector<size_t>(std::span<const prefix::Holder> holders)>;
+  using Choose =
+      std::function<std::vector<size_t>(std::span<const prefix::Releasable> releasables)>;
   virtual uint64_t give_way(const Choose& choose) = 0;
   // Returns whether fetch() may wait for blocks.
   virtual bool waits() const noexcept = 0;

@@ -18,30 +18,30 @@ Forecast::Forecast(std::span<const std::unique_ptr<memory::Group>> groups,
   if (pages != nullptr) pages_.emplace(*pages);
 }
 
-// Adds tails, then holders, then pins until the call fits. What goes only ever makes blocks free or
-// copies needless, so a call that does not fit without all of them never fits. Then takes back
+// Adds tails, then contents, then pins until the call fits. What goes only ever makes blocks free
+// or copies needless, so a call that does not fit without all of them never fits. Then takes back
 // those without which it still fits, the last first: a content of a text that is in use frees
 // nothing, nor does a pin above another one.
-Price Forecast::price(const Lack& lack, std::span<const Holder> holders) {
-  holders_ = holders;
+Price Forecast::price(const Lack& lack, std::span<const Releasable> releasables) {
+  releasables_ = releasables;
   begin(lack);
   Price price;
   size_t given = 0;
   bool enough = fits();
-  for (; !enough && given < tails_.size() + holders.size(); enough = fits())
-    change_tail_or_holder(given++, gone);
+  for (; !enough && given < tails_.size() + releasables.size(); enough = fits())
+    change_tail_or_releasable(given++, gone);
   if (!enough && !(lack.yields_pins && end_pins(price.pins))) {
     price.missing = missing();
     return price;
   }
   while (given-- > 0) {
-    change_tail_or_holder(given, back);
+    change_tail_or_releasable(given, back);
     if (fits()) continue;
-    change_tail_or_holder(given, gone);
+    change_tail_or_releasable(given, gone);
     if (given < tails_.size())
       price.tails.push_back(given);
     else
-      price.holders.push_back(given - tails_.size());
+      price.releasables.push_back(given - tails_.size());
   }
   return price;
 }
@@ -65,14 +65,14 @@ void Forecast::begin(const Lack& lack) {
   for (const auto& [group, id] : own.expired) change_reference(expired_, group, id, gone);
 }
 
-void Forecast::change_tail_or_holder(size_t i, Change to) {
-  if (i >= tails_.size()) return change(holders_[i - tails_.size()], to);
+void Forecast::change_tail_or_releasable(size_t i, Change to) {
+  if (i >= tails_.size()) return change(releasables_[i - tails_.size()], to);
   tails_[i].gone = to == gone;
   update_tail(i);
 }
 
-void Forecast::change(const Holder& holder, Change to) {
-  for (const auto& [end, tail, tables] : holder) {
+void Forecast::change(const Releasable& releasable, Change to) {
+  for (const auto& [end, tail, tables] : releasable) {
     for (size_t g = 0; g < tables.size(); g++)
       for (const auto& blocks : {tables[g]->blocks(), tables[g]->spare_blocks()})
         for (const memory::Block block : blocks)

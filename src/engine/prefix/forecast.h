@@ -18,13 +18,13 @@
 
 namespace pkv::prefix {
 
-// A content that lets go of its blocks, with the ends of the path that it uses and of its tail;
-// NULL: it uses none. A holder is what lets go together.
-struct Holding {
+// A content that could release its blocks. `end` and `tail` are the last nodes of its path and of
+// its tail, or NULL. A Releasable is a set of contents that are released together.
+struct ReleasableContent {
   const Node *end, *tail;
   memory::Tables tables;
 };
-using Holder = std::vector<Holding>;
+using Releasable = std::vector<ReleasableContent>;
 
 // What the sessions of a call can do without. They give it up before anybody else does.
 struct OwnBlocks {
@@ -63,12 +63,13 @@ struct Lack {
   bool yields_pins;  // whether pins end for it
 };
 
-// What must be given up for a call: its own tails and other holders, by their places in the lists,
-// and pins, by the nodes where they end. If all of it is not enough, nothing must be given up.
+// What must be given up for a call: its own tails and contents of others, by their places in the
+// lists, and pins, by the nodes where they end. If even all of it is not enough, `missing` is not 0
+// and the lists are empty.
 struct Price {
   // The blocks that are missing after all, over all groups; with shared memory 1 if any are.
   uint64_t missing = 0;
-  std::vector<size_t> tails, holders;
+  std::vector<size_t> tails, releasables;
   std::vector<Node*> pins;
 };
 
@@ -79,10 +80,10 @@ class Forecast {
   Forecast(std::span<const std::unique_ptr<memory::Group>> groups, const memory::Pages* pages,
            const IndexData* index);
 
-  // Returns the price of what a call lacks: first its tails go, then holders in their order, and
+  // Returns the price of what a call lacks: first its tails go, then contents in their order, and
   // last pins, from the one that ends soonest on; but nothing without which the call still gets its
   // blocks. Throws bad_alloc.
-  Price price(const Lack& lack, std::span<const Holder> holders);
+  Price price(const Lack& lack, std::span<const Releasable> releasables);
 
  private:
   enum Change { gone, back };
@@ -108,8 +109,8 @@ class Forecast {
   };
 
   void begin(const Lack& lack);
-  void change_tail_or_holder(size_t i, Change change);
-  void change(const Holder& holder, Change change);
+  void change_tail_or_releasable(size_t i, Change change);
+  void change(const Releasable& releasable, Change change);
   void change_use(const Node& end, Change change);
   void change_reference(std::vector<memory::GoneCounts>& counts, size_t group, uint32_t id,
                         Change change);
@@ -135,7 +136,7 @@ class Forecast {
   const std::span<const std::unique_ptr<memory::Group>> groups_;
   const IndexData* const index_;
   const Lack* lack_ = nullptr;
-  std::span<const Holder> holders_;
+  std::span<const Releasable> releasables_;
   std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   std::vector<uint64_t> wanted_;               // by group: what the call still takes
@@ -143,9 +144,9 @@ class Forecast {
   std::vector<TailCount> tails_;               // by place in lack_->own
   std::vector<size_t> spares_;                 // by place in lack_->own: how many count as free
   std::vector<std::unordered_map<uint32_t, Dependents>> dependents_;  // by group and block id
-  // References that are gone, by group: those of holders, and those of the call's own sessions.
+  // References that are gone, by group: those of contents, and those of the call's own sessions.
   std::vector<memory::GoneCounts> dropped_, expired_;
-  std::unordered_map<const Node*, uint32_t> uses_;  // of holders, by node: those that have ended
+  std::unordered_map<const Node*, uint32_t> uses_;  // of contents, by node: those that have ended
   std::unordered_set<const Node*> unpinned_;        // the nodes whose pins have all ended
 };
 

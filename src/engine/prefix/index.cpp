@@ -143,21 +143,22 @@ bool Index::has_pins() const {
 }
 
 Price Index::price_now(const memory::Pages* pages, const Lack& lack,
-                       std::span<const Holder> holders) {
+                       std::span<const Releasable> releasables) {
   uses_.review();
   Forecast forecast(data_.groups, pages, &data_);
-  return forecast.price(lack, holders);
+  return forecast.price(lack, releasables);
 }
 
-Price Index::price(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders) {
+Price Index::price(const memory::Pages* pages, const Lack& lack,
+                   std::span<const Releasable> releasables) {
   const auto lock = lock_now();
-  return price_now(pages, lack, holders);
+  return price_now(pages, lack, releasables);
 }
 
 Price Index::make_way(const memory::Pages* pages, const Lack& lack,
-                      std::span<const Holder> holders) {
+                      std::span<const Releasable> releasables) {
   const auto lock = lock_now();
-  const Price price = price_now(pages, lack, holders);
+  const Price price = price_now(pages, lack, releasables);
   for (Node* const node : price.pins) hints_.yield(*node);
   return price;
 }

@@ -88,9 +88,11 @@ class Index {
   uint64_t max_pinned() const { return hints_.max_pinned(); }
   // Returns what must be given up so that a call can have blocks which are neither free nor
   // evictable. pages: NULL unless the groups share memory. Throws bad_alloc.
-  Price price(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
+  Price price(const memory::Pages* pages, const Lack& lack,
+              std::span<const Releasable> releasables);
   // Does the same and ends the pins among it, for a call that would fail otherwise.
-  Price make_way(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
+  Price make_way(const memory::Pages* pages, const Lack& lack,
+                 std::span<const Releasable> releasables);
   // Sets the retention of the cached blocks of a text that are in a range: to more or less than
   // they have or, for a duration, to more. Returns where the cached part of the range ends; at or
   // before its beginning, nothing of it is cached. Throws bad_alloc.
@@ -149,7 +151,8 @@ class Index {
  private:
   friend class Hold;
   std::unique_lock<ReadWriteLock> lock_now() noexcept;
-  Price price_now(const memory::Pages* pages, const Lack& lack, std::span<const Holder> holders);
+  Price price_now(const memory::Pages* pages, const Lack& lack,
+                  std::span<const Releasable> releasables);
 
   mutable ReadWriteLock mutex_;
   IndexData data_;

@@ -41,7 +41,7 @@ class Content {
   const prefix::Hold& hold() const { return hold_; }
 
   // What a forecast needs to know of the blocks that the content references.
-  prefix::Holding holding() const { return {hold_.end(), hold_.tail(), tables_}; }
+  prefix::ReleasableContent releasable() const { return {hold_.end(), hold_.tail(), tables_}; }
 
   // The first position that was dropped while the session had it; UINT64_MAX: none. Other texts
   // cannot share what comes after it: its tokens were computed without the dropped ones.

@@ -233,10 +233,11 @@ class Plan {
     needs_.list_tails(own);
     for (size_t i = 0; i < new_tokens_.size(); i++)
       if (!suspended_[i]) sessions_[i]->list_expired(needs_.of(i), own);
-    std::vector<prefix::Holder> holders;
+    std::vector<prefix::Releasable> releasables;
     for (const size_t victim : victims_)
-      holders.push_back({sessions_[victim]->content().holding()});
-    return can_have(cache_, {needs_.blocks(), needs_.watermark(), own, true}, std::move(holders));
+      releasables.push_back({sessions_[victim]->content().releasable()});
+    return can_have(cache_, {needs_.blocks(), needs_.watermark(), own, true},
+                    std::move(releasables));
   }
 
   // Suspends candidates, the last one first, until the step fits or only one is left.

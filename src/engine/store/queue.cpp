@@ -27,9 +27,9 @@ uint64_t Queue::flush(std::chrono::steady_clock::time_point until) noexcept {
   return queued_ + writing_;
 }
 
-std::unique_lock<std::mutex> Queue::lock(std::vector<prefix::Holder>& holders) {
+std::unique_lock<std::mutex> Queue::lock(std::vector<prefix::Releasable>& releasables) {
   std::unique_lock lock(mutex_);
-  for (Content& content : contents_) holders.push_back({content.holding()});
+  for (Content& content : contents_) releasables.push_back({content.releasable()});
   return lock;
 }
 

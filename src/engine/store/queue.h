@@ -27,7 +27,7 @@ class Queue {
   // written yet.
   uint64_t flush(std::chrono::steady_clock::time_point until) noexcept;
   // Locks the queue and appends its contents, the first one first.
-  std::unique_lock<std::mutex> lock(std::vector<prefix::Holder>& holders);
+  std::unique_lock<std::mutex> lock(std::vector<prefix::Releasable>& releasables);
   // Drops those contents that come at these places in the queue, in ascending order. The caller has
   // the lock.
   void release(std::span<const size_t> places) noexcept;

@@ -34,16 +34,16 @@ uint64_t QueuedStore::give_way(const Choose& choose) {
 // What was read goes first, since the store has it, then what waits longest to be written, and last
 // what is being written. The reader's own thread needs blocks for its content, and has the lock.
 bool QueuedStore::release_chosen(const Choose& choose) {
-  std::vector<prefix::Holder> holders, written;
+  std::vector<prefix::Releasable> releasables, written;
   std::unique_lock<std::mutex> reading;
-  if (!reader_.worker().is_caller()) reading = reader_.worker().lock_holder(holders);
-  const size_t read = holders.size();
-  const auto writing = writer_.worker().lock_holder(written);
-  const auto queueing = queue_.lock(holders);
-  const size_t queued = holders.size() - read;
-  holders.insert(holders.end(), written.begin(), written.end());
+  if (!reader_.worker().is_caller()) reading = reader_.worker().lock_to_release(releasables);
+  const size_t read = releasables.size();
+  const auto writing = writer_.worker().lock_to_release(written);
+  const auto queueing = queue_.lock(releasables);
+  const size_t queued = releasables.size() - read;
+  releasables.insert(releasables.end(), written.begin(), written.end());
   std::vector<size_t> from_queue;
-  const std::vector<size_t> chosen = choose(holders);
+  const std::vector<size_t> chosen = choose(releasables);
   for (const size_t place : chosen)
     if (place < read)
       reader_.worker().release();

@@ -33,14 +33,14 @@ std::unique_lock<std::mutex> Worker::lock() noexcept {
   return std::unique_lock(mutex_);
 }
 
-std::unique_lock<std::mutex> Worker::lock_holder(std::vector<prefix::Holder>& holders) {
+std::unique_lock<std::mutex> Worker::lock_to_release(std::vector<prefix::Releasable>& releasables) {
   releasing_.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   releasing_.fetch_sub(1, std::memory_order_relaxed);
-  prefix::Holder holder;
-  if (content_) holder.push_back(content_->holding());
-  if (in_flight_ && !copying_) holder.push_back(in_flight_->holding());
-  if (!holder.empty()) holders.push_back(std::move(holder));
+  prefix::Releasable all;
+  if (content_) all.push_back(content_->releasable());
+  if (in_flight_ && !copying_) all.push_back(in_flight_->releasable());
+  if (!all.empty()) releasables.push_back(std::move(all));
   return lock;
 }
 

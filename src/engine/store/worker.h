@@ -26,7 +26,7 @@ class Worker {
   void start(size_t buffer_bytes, const std::function<void()>& run);
   unsigned char* buffer() { return buffer_.data(); }
 
-  // Locks the content for one step of the thread, after all calls of lock_holder() that wait.
+  // Locks the content for one step of the thread, after all calls of lock_to_release() that wait.
   std::unique_lock<std::mutex> lock() noexcept;
   // Empty between two tasks and after a release. Only for the thread itself, while it has the lock.
   std::optional<Content>& content() { return content_; }
@@ -51,7 +51,7 @@ class Worker {
   // Locks the content for a thread that lacks blocks, and appends what release() would let go of:
   // nothing that is being copied. The engine's hook may wait for that thread, so it does not wait
   // for the end of the copy.
-  std::unique_lock<std::mutex> lock_holder(std::vector<prefix::Holder>& holders);
+  std::unique_lock<std::mutex> lock_to_release(std::vector<prefix::Releasable>& releasables);
   // Releases the content, and what is in flight unless it is being copied. The caller has a lock.
   void release() noexcept;
   // Returns whether the calling thread is the worker's.
@@ -70,7 +70,7 @@ class Worker {
   std::mutex mutex_;
   std::optional<Content> content_, in_flight_;
   bool copying_ = false;
-  std::atomic<unsigned> releasing_{0};  // the number of threads that wait in lock_holder()
+  std::atomic<unsigned> releasing_{0};  // the number of threads that wait in lock_to_release()
   std::vector<unsigned char> buffer_;
   std::thread thread_;
   std::atomic<std::thread::id> id_{};  // set once the thread runs
