@@ -55,9 +55,9 @@ class Play {
     for (int i = 0; i < 20; i++) {
       const uint64_t before = cached();
       const auto id = static_cast<uint32_t>(below(40));
-      if (!index.can_let_go(0, id)) continue;
+      if (!index.has_unpinned(0, id)) continue;
       index.let_go(0, id);
-      const bool stays = index.can_let_go(0, id);
+      const bool stays = index.has_unpinned(0, id);
       EXPECT_EQ(stays, cached() == before);
     }
     CHECK(pkv_cache_validate(cache_));

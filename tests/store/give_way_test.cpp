@@ -19,7 +19,7 @@ class ScriptedStore : public pkv::Store {
   explicit ScriptedStore(std::function<void()> before, std::function<void()> stopped = nullptr)
       : before_(std::move(before)), stopped_(std::move(stopped)) {}
   void write(pkv::Content content) noexcept override { held_.emplace(std::move(content)); }
-  uint64_t give_way(const Choose& choose) override {
+  uint64_t release_for(const Choose& choose) override {
     if (before_) std::exchange(before_, nullptr)();
     std::vector<pkv::prefix::Releasable> releasables;
     if (held_) releasables.push_back({held_->releasable()});

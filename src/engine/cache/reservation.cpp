@@ -54,28 +54,28 @@ bool make_free(const Cache& cache, std::span<const uint64_t> wanted) {
   if (cache.pages() != nullptr && cache.pages()->provide(wanted)) return true;
   prefix::Index* const index = cache.prefix();
   if (index == nullptr) return false;
-  const bool enough = cache.pages() != nullptr ? index->make_room(*cache.pages(), wanted)
-                                               : index->make_free(wanted);
+  const bool enough = cache.pages() != nullptr ? index->evict_for_pages(*cache.pages(), wanted)
+                                               : index->evict_until_free(wanted);
   if (enough) cache.log_eviction();
   return enough;
 }
 
 // Returns what others must give up for a call, besides cached blocks, and has them give it up. The
 // store is asked only for a call that fails without it; `taken` is what it returned.
-prefix::Price make_way(const Cache& cache, const prefix::Lack& lack, uint64_t& taken) {
+prefix::Price have_others_release(const Cache& cache, const prefix::Lack& lack, uint64_t& taken) {
   prefix::Index* const index = cache.prefix();
   if (index == nullptr)
     return prefix::Forecast(cache.groups(), cache.pages(), nullptr).price(lack, {});
   prefix::Price price =
-      index->make_way(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
+      index->price_and_end_pins(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
   if (price.missing == 0) return price;
   if (Store* const store = cache.store())
-    taken = store->give_way([&](std::span<const prefix::Releasable> releasables) {
-      price = index->make_way(cache.pages(), lack, releasables);
+    taken = store->release_for([&](std::span<const prefix::Releasable> releasables) {
+      price = index->price_and_end_pins(cache.pages(), lack, releasables);
       return price.releasables;
     });
   else if (lack.yields_pins && index->has_pins())
-    price = index->make_way(cache.pages(), lack, {});
+    price = index->price_and_end_pins(cache.pages(), lack, {});
   if (!price.pins.empty()) cache.log_yielded_pin();
   return price;
 }
@@ -136,7 +136,7 @@ bool can_have(const Cache& cache, const prefix::Lack& lack,
   Store* const store = cache.store();
   if (store == nullptr) return false;
   bool found = false;
-  store->give_way([&](std::span<const prefix::Releasable> of_store) {
+  store->release_for([&](std::span<const prefix::Releasable> of_store) {
     releasables.insert(releasables.end(), of_store.begin(), of_store.end());
     found = enough();
     return std::vector<size_t>{};
@@ -185,7 +185,8 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
     uint64_t taken = 0;
     const bool yields_pins = urgency == Urgency::must_succeed;
-    const prefix::Price price = make_way(cache_, {counts, watermark, listed, yields_pins}, taken);
+    const prefix::Price price =
+        have_others_release(cache_, {counts, watermark, listed, yields_pins}, taken);
     if (price.missing > 0) {
       if (cache_.store() == nullptr || taken == taken_before) return {group, price.missing};
       taken_before = taken;

@@ -38,7 +38,7 @@ class Store {
   // choose() throws.
   using Choose =
       std::function<std::vector<size_t>(std::span<const prefix::Releasable> releasables)>;
-  virtual uint64_t give_way(const Choose& choose) = 0;
+  virtual uint64_t release_for(const Choose& choose) = 0;
   // Returns whether fetch() may wait for blocks.
   virtual bool waits() const noexcept = 0;
   // Reads the blocks of a text that the index lacks, for a session that is about to match, and

@@ -65,7 +65,7 @@ class BasicPool<Atomics>::FreedBits {
   ~FreedBits() {
     if (count_ == 0) return;
     set_bits();
-    pool_.hint().store(word_, std::memory_order_relaxed);  // reuse warm blocks first
+    pool_.search_start().store(word_, std::memory_order_relaxed);  // reuse warm blocks first
     raise_counter();
   }
 
@@ -97,8 +97,8 @@ class BasicPool<Atomics>::FreedBits {
 template <class Atomics>
 bool BasicPool<Atomics>::try_alloc(size_t n, Block* out) noexcept {
   if (n == 0) return true;
-  std::atomic<uint32_t>& hint = this->hint();
-  uint32_t start = hint.load(std::memory_order_relaxed);
+  std::atomic<uint32_t>& search = search_start();
+  uint32_t start = search.load(std::memory_order_relaxed);
   bool contended = false;
   size_t reserved = reserve(shard_of(start), n, n, shard_count_ > 1 ? &contended : nullptr);
   if (contended) {
@@ -107,7 +107,7 @@ bool BasicPool<Atomics>::try_alloc(size_t n, Block* out) noexcept {
     reserved = reserve(own, n, n, nullptr);
   }
   if (reserved == 0) return shard_count_ > 1 && gather(start, n, out);
-  hint.store(claim_bits(start, n, out), std::memory_order_relaxed);
+  search.store(claim_bits(start, n, out), std::memory_order_relaxed);
   return true;
 }
 
@@ -188,8 +188,8 @@ bool BasicPool<Atomics>::gather(uint32_t start, size_t n, Block* out) noexcept {
         shard.free.fetch_add(reserved[i], std::memory_order_release);
         continue;
       }
-      hint().store(claim_bits(i == 0 ? start : shard.first_word, reserved[i], out),
-                   std::memory_order_relaxed);
+      search_start().store(claim_bits(i == 0 ? start : shard.first_word, reserved[i], out),
+                           std::memory_order_relaxed);
       out += reserved[i];
     }
     if (missing == 0) return true;
@@ -222,9 +222,9 @@ uint32_t BasicPool<Atomics>::claim_bits(uint32_t word, size_t n, Block* out) noe
     if (n == 0) return word;
     // If another thread claimed a wanted bit, it works in this word too. Move away from it, by a
     // distance that depends on the thread.
-    const uint64_t step =
-        claimed == wanted ? 1
-                          : uint64_t{words_per_line} * (1 + Atomics::thread_number() % hint_count);
+    const uint64_t step = claimed == wanted ? 1
+                                            : uint64_t{words_per_line} *
+                                                  (1 + Atomics::thread_number() % search_starts);
     word = shard.first_word + static_cast<uint32_t>((word - shard.first_word + step) % shard.words);
   }
 }

@@ -123,13 +123,13 @@ class BasicPool {
   uint32_t free_count() const noexcept;
   uint32_t retired() const noexcept;
   uint32_t held_back() const noexcept;
-  // Returns whether block id < blocks() is free.
+  // Returns whether a block (id < blocks()) is free.
   bool is_free(uint32_t id) const noexcept {
     return free_bits_[id / 64].load(std::memory_order_relaxed) >> id % 64 & 1;
   }
 
-  // Returns the state of block id < blocks(). The load is an acquire, so a thread that sees a block
-  // filled also sees what was written into it before.
+  // Returns the state of a block (id < blocks()). The load is an acquire, so a thread that sees a
+  // block filled also sees what was written into it before.
   BlockState state(uint32_t id) const noexcept {
     return unpack(states_[id].load(std::memory_order_acquire));
   }
@@ -150,7 +150,7 @@ class BasicPool {
   class FreedBits;
 
   // The members after `free` are statistics, so they do not use the atomics of the policy: see
-  // Hint.
+  // SearchStart.
   struct alignas(64) Shard {
     atomic<uint64_t> free;
     std::atomic<uint32_t> peak_share{0};  // this shard's part of held_peak
@@ -185,15 +185,15 @@ class BasicPool {
   Shard& shard_of(uint32_t word) noexcept { return shards_[word >> shard_shift_]; }
   static uint32_t words_for(uint32_t blocks) { return (blocks + 63) / 64; }
 
-  // The word at which a thread begins to look for bits. Correctness does not depend on hints and
+  // The word at which a thread begins to look for bits. Correctness does not depend on that, nor on
   // statistics. So they are std::atomic instead of the template's atomics, which the model checker
   // interleaves.
-  struct alignas(64) Hint {
+  struct alignas(64) SearchStart {
     std::atomic<uint32_t> word{0};
   };
-  static constexpr uint32_t hint_count = 64;
-  std::atomic<uint32_t>& hint() noexcept {
-    return hints_[Atomics::thread_number() % hint_count].word;
+  static constexpr uint32_t search_starts = 64;
+  std::atomic<uint32_t>& search_start() noexcept {
+    return search_starts_[Atomics::thread_number() % search_starts].word;
   }
 
   const uint32_t blocks_;
@@ -205,7 +205,7 @@ class BasicPool {
   std::optional<BasicIdQueue<Atomics>> alone_;
   PageUse* page_use_ = nullptr;
   Shard shards_[shard_limit];
-  Hint hints_[hint_count];
+  SearchStart search_starts_[search_starts];
 };
 
 using Pool = BasicPool<>;

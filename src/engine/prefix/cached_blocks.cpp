@@ -35,18 +35,18 @@ void CachedBlocks::move(size_t group, uint32_t id, List list) noexcept {
   }
   link.list = list;
   if (list == none) return;
-  const bool first = list == inner && link.passing && groups_[group]->has_states();
+  const bool first = list == inner && link.generated && groups_[group]->has_states();
   link.after = first ? links[head(group, list)].after : head(group, list);
   link.before = links[link.after].before;
   links[link.before].after = links[link.after].before = id;
 }
 
 void CachedBlocks::add(size_t group, memory::Block block, Node& node, uint32_t position,
-                       bool passing) noexcept {
+                       bool generated) noexcept {
   BlockLink& link = blocks_[group].links[memory::block_id(block)];
   link.node = &node;
   link.position = position;
-  link.passing = passing;
+  link.generated = generated;
   share(group, block);
 }
 
@@ -141,7 +141,7 @@ void CachedBlocks::unpin(Node& node) noexcept {
   for_each_edge(node, [&](size_t group, uint32_t id) { review_sparse(group, id); });
 }
 
-bool CachedBlocks::can_let_go(size_t group, uint32_t id) const {
+bool CachedBlocks::has_unpinned(size_t group, uint32_t id) const {
   const BlockLink& link = blocks_[group].links[id];
   return link.node != nullptr &&
          (link.node->pinned == 0 || is_inner(group, *link.node, link.position));

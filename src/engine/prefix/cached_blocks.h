@@ -58,9 +58,10 @@ class CachedBlocks {
     return !coverage(group).needs(position, node.end());
   }
 
-  // Records that the index took a reference to a block for a position of a used node. passing: no
-  // other block came with it, as while a text is generated.
-  void add(size_t group, memory::Block block, Node& node, uint32_t position, bool passing) noexcept;
+  // Records that the index took a reference to a block for a position of a used node. generated:
+  // the block came alone, as while a text is generated.
+  void add(size_t group, memory::Block block, Node& node, uint32_t position,
+           bool generated) noexcept;
   // Records that the index is about to release its reference to a block. If it is of a full group,
   // its node is unused.
   void remove(size_t group, memory::Block block) noexcept;
@@ -115,7 +116,7 @@ class CachedBlocks {
     return sparse(group) && link.list == shared && !is_inner(group, *link.node, link.position);
   }
   // Returns true if the index has a block and no pin keeps it.
-  bool can_let_go(size_t group, uint32_t id) const;
+  bool has_unpinned(size_t group, uint32_t id) const;
   // Returns how many blocks are evictable, as of the last review.
   uint64_t evictable(size_t group) const { return blocks_[group].evictable; }
   // Returns the next block of a sparse group to evict, of the inner ones or of the others.
@@ -128,7 +129,7 @@ class CachedBlocks {
     uint32_t position = 0;  // in blocks, from the beginning of the text
     uint32_t before = 0, after = 0;
     List list = none;
-    bool passing = false;
+    bool generated = false;
   };
   struct Blocks {
     std::pmr::vector<BlockLink> links;  // by block id
@@ -148,7 +149,8 @@ class CachedBlocks {
   // groups.
   template <class Visit>
   void for_each_edge(const Node& node, const Visit& visit) noexcept;
-  // Moves a block to the end of a list, or to the beginning of `inner` if it is a passing state.
+  // Moves a block to the end of a list, or to the beginning of `inner` if it is a state of
+  // generated text.
   void move(size_t group, uint32_t id, List list) noexcept;
   bool has_shared(const Node& node, uint32_t position) const noexcept;
   // Takes the block of a full group out of its list. Returns true if it was the last one of its

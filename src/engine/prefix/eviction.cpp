@@ -21,11 +21,11 @@ Count Figures::* count_of(pkv_prefix_event_kind why) {
 
 }  // namespace
 
-bool Eviction::make_free(std::span<const uint64_t> wanted) noexcept {
+bool Eviction::evict_until_free(std::span<const uint64_t> wanted) noexcept {
   for (size_t g = 0; g < wanted.size(); g++)
     if (!has(g, wanted[g])) return false;
   for (size_t g = 0; g < wanted.size(); g++)
-    if (!make_free(g, wanted[g])) return false;
+    if (!evict_until_free(g, wanted[g])) return false;
   return true;
 }
 
@@ -38,7 +38,7 @@ bool Eviction::has(size_t group, uint64_t wanted) noexcept {
   return enough();
 }
 
-bool Eviction::make_free(size_t group, uint64_t wanted) noexcept {
+bool Eviction::evict_until_free(size_t group, uint64_t wanted) noexcept {
   const memory::Pool& pool = data_.groups[group]->pool;
   // Other threads release blocks meanwhile, so the count is read once.
   for (uint64_t free; (free = pool.free_count()) < wanted;) {
@@ -51,7 +51,7 @@ bool Eviction::make_free(size_t group, uint64_t wanted) noexcept {
   return true;
 }
 
-bool Eviction::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
+bool Eviction::evict_for_pages(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
   uses_.review();
   if (!pages.suffice(wanted)) return false;
   while (!pages.provide(wanted))
@@ -96,7 +96,7 @@ void Eviction::evict_sparse_block(size_t group, CachedBlocks::Place place) noexc
 }
 
 void Eviction::let_go(size_t group, uint32_t id) noexcept {
-  if (!data_.blocks.can_let_go(group, id)) return;
+  if (!data_.blocks.has_unpinned(group, id)) return;
   const CachedBlocks::Place place = data_.blocks.place_of(group, id);
   if (data_.blocks.sparse(group)) return evict_sparse_block(group, place);
   if (place.node->users != 0) return;

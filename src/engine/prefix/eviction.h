@@ -13,8 +13,8 @@ class Eviction {
   Eviction(IndexData& data, Uses& uses) : data_(data), uses_(uses) {}
 
   // See the functions of Index with these names.
-  bool make_free(std::span<const uint64_t> wanted) noexcept;
-  bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
+  bool evict_until_free(std::span<const uint64_t> wanted) noexcept;
+  bool evict_for_pages(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
   void set_quota(std::string_view salt, std::optional<uint64_t> blocks);
   void clear(Space& space) noexcept;
   void clear() noexcept;
@@ -32,7 +32,7 @@ class Eviction {
 
  private:
   bool has(size_t group, uint64_t wanted) noexcept;
-  bool make_free(size_t group, uint64_t wanted) noexcept;
+  bool evict_until_free(size_t group, uint64_t wanted) noexcept;
   bool evict_some() noexcept;
   bool evict_sparse_blocks(CachedBlocks::List list) noexcept;
   bool evict_sparse_block(size_t group, CachedBlocks::List list) noexcept;

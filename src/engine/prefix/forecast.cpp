@@ -258,7 +258,7 @@ bool Forecast::index_has(size_t group, uint32_t id) const {
   return index_ != nullptr && index_->blocks.place_of(group, id).node != nullptr;
 }
 
-bool Forecast::index_can_let_go(size_t group, uint32_t id) const {
+bool Forecast::index_would_evict(size_t group, uint32_t id) const {
   if (index_->blocks.sparse(group)) return !is_pinned(group, id);
   return !is_used(*index_->blocks.place_of(group, id).node);
 }
@@ -277,7 +277,7 @@ bool Forecast::is_used(const Node& node) const {
 
 bool Forecast::available(size_t group, uint32_t id) const {
   const uint32_t left = references(group, id);
-  return index_has(group, id) ? left == 1 && index_can_let_go(group, id) : left == 0;
+  return index_has(group, id) ? left == 1 && index_would_evict(group, id) : left == 0;
 }
 
 // Returns whether one of the sessions that write to a tail needs no copy once the index has let go

@@ -125,7 +125,7 @@ class Forecast {
 
   uint32_t references(size_t group, uint32_t id) const;
   bool index_has(size_t group, uint32_t id) const;
-  bool index_can_let_go(size_t group, uint32_t id) const;
+  bool index_would_evict(size_t group, uint32_t id) const;
   bool is_pinned(size_t group, uint32_t id) const;
   bool is_used(const Node& node) const;
   bool available(size_t group, uint32_t id) const;

@@ -76,14 +76,14 @@ void Index::publish(Hold& hold, Tokens text, memory::Tables tables, IfLocked if_
   }
 }
 
-std::vector<std::vector<bool>> Index::can_let_go(memory::Tables tables) const {
+std::vector<std::vector<bool>> Index::has_unpinned(memory::Tables tables) const {
   const std::shared_lock lock(mutex_);
   std::vector<std::vector<bool>> result;
   for (size_t g = 0; g < tables.size(); g++) {
     std::vector<bool>& given_up = result.emplace_back();
     for (const memory::Block block : tables[g]->blocks())
       given_up.push_back(memory::is_block(block) &&
-                         data_.blocks.can_let_go(g, memory::block_id(block)));
+                         data_.blocks.has_unpinned(g, memory::block_id(block)));
   }
   return result;
 }
@@ -97,14 +97,14 @@ std::unique_lock<ReadWriteLock> Index::lock_now() noexcept {
   return lock;
 }
 
-bool Index::make_free(std::span<const uint64_t> wanted) noexcept {
+bool Index::evict_until_free(std::span<const uint64_t> wanted) noexcept {
   const auto lock = lock_now();
-  return eviction_.make_free(wanted);
+  return eviction_.evict_until_free(wanted);
 }
 
-bool Index::make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
+bool Index::evict_for_pages(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept {
   const auto lock = lock_now();
-  return eviction_.make_room(pages, wanted);
+  return eviction_.evict_for_pages(pages, wanted);
 }
 
 void Index::let_go(size_t group, uint32_t id) noexcept {
@@ -112,9 +112,9 @@ void Index::let_go(size_t group, uint32_t id) noexcept {
   eviction_.let_go(group, id);
 }
 
-bool Index::can_let_go(size_t group, uint32_t id) const {
+bool Index::has_unpinned(size_t group, uint32_t id) const {
   const std::shared_lock lock(mutex_);
-  return data_.blocks.can_let_go(group, id);
+  return data_.blocks.has_unpinned(group, id);
 }
 
 uint64_t Index::evictable(size_t group) {
@@ -155,8 +155,8 @@ Price Index::price(const memory::Pages* pages, const Lack& lack,
   return price_now(pages, lack, releasables);
 }
 
-Price Index::make_way(const memory::Pages* pages, const Lack& lack,
-                      std::span<const Releasable> releasables) {
+Price Index::price_and_end_pins(const memory::Pages* pages, const Lack& lack,
+                                std::span<const Releasable> releasables) {
   const auto lock = lock_now();
   const Price price = price_now(pages, lack, releasables);
   for (Node* const node : price.pins) hints_.yield(*node);

@@ -59,20 +59,20 @@ class Index {
 
   // Evicts until each group has `wanted` free blocks. Returns false, and evicts nothing, if one has
   // not enough evictable ones.
-  bool make_free(std::span<const uint64_t> wanted) noexcept;
+  bool evict_until_free(std::span<const uint64_t> wanted) noexcept;
   // Does the same until pages have `wanted` blocks of each group.
-  bool make_room(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
+  bool evict_for_pages(memory::Pages& pages, std::span<const uint64_t> wanted) noexcept;
   uint64_t evictable(size_t group);
   // Evicts a block so that its remaining users can write into it without a copy. In a full group
   // this also evicts all cached texts that continue after it, in a sparse group only this block.
   // Does nothing if the block is pinned or, in a full group, another session uses it by now.
   void let_go(size_t group, uint32_t id) noexcept;
-  // Returns true if the index has a block, and let_go() evicts it once nothing else but its writers
-  // references it.
-  bool can_let_go(size_t group, uint32_t id) const;
+  // Returns true if the index has a block and no pin keeps it. So let_go() evicts it once only its
+  // writers use it.
+  bool has_unpinned(size_t group, uint32_t id) const;
   // Returns, by group and position, true where the index also has the block of the tables and no
   // pin keeps it: it becomes evictable when only the index references it.
-  std::vector<std::vector<bool>> can_let_go(memory::Tables tables) const;
+  std::vector<std::vector<bool>> has_unpinned(memory::Tables tables) const;
 
   // The clock of durations.
   bool is_over(uint64_t time) const;
@@ -91,8 +91,8 @@ class Index {
   Price price(const memory::Pages* pages, const Lack& lack,
               std::span<const Releasable> releasables);
   // Does the same and ends the pins among it, for a call that would fail otherwise.
-  Price make_way(const memory::Pages* pages, const Lack& lack,
-                 std::span<const Releasable> releasables);
+  Price price_and_end_pins(const memory::Pages* pages, const Lack& lack,
+                           std::span<const Releasable> releasables);
   // Sets the retention of the cached blocks of a text that are in a range: to more or less than
   // they have or, for a duration, to more. Returns where the cached part of the range ends; at or
   // before its beginning, nothing of it is cached. Throws bad_alloc.

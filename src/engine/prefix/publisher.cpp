@@ -17,7 +17,7 @@ void Publisher::publish(Use& use, Tokens text, memory::Tables tables) {
   const uint32_t block_size = data_.block_size();
   const size_t whole = text.size() / block_size;
   if (whole <= use.depth) return;
-  const bool decoded = whole == use.depth + size_t{1};
+  const bool generated = whole == use.depth + size_t{1};
   uses_.review_some(whole - use.depth);
   while (use.depth < whole) {
     const Tokens rest =
@@ -25,7 +25,7 @@ void Publisher::publish(Use& use, Tokens text, memory::Tables tables) {
     const Tree::Found found = data_.tree.find(*use.node, rest);
     if (found.whole > 0)
       take_over(use, uses_.split(*found.node, found.inside), tables);
-    else if (!store(use, rest, decoded, tables))
+    else if (!store(use, rest, generated, tables))
       return;
   }
 }
@@ -58,8 +58,8 @@ void Publisher::take_over(Use& use, Node& end, memory::Tables tables) noexcept {
 }
 
 // Stores some new blocks from the end of the use on. Returns false if none can be stored.
-// decoded: no other block came with it, as while a text is generated.
-bool Publisher::store(Use& use, Tokens text, bool decoded, memory::Tables tables) {
+// generated: the block came alone, as while a text is generated.
+bool Publisher::store(Use& use, Tokens text, bool generated, memory::Tables tables) {
   const size_t groups = data_.groups.size();
   if (!eviction_.may_have_room_in_quota(*use.space)) return false;
   blocks_.reserve(std::min(text.size() / data_.block_size(), blocks_per_piece) * groups);
@@ -70,13 +70,13 @@ bool Publisher::store(Use& use, Tokens text, bool decoded, memory::Tables tables
   const uint64_t room = eviction_.make_room_in_quota(*use.space, retained);
   release_from(room);
   if (room == 0) return false;
-  store_retained(use, text.first(room * data_.block_size()), decoded);
+  store_retained(use, text.first(room * data_.block_size()), generated);
   return true;
 }
 
 // Stores the blocks of blocks_ in runs of the same history. Throws bad_alloc; then it has released
 // what is not stored.
-void Publisher::store_retained(Use& use, Tokens text, bool decoded) {
+void Publisher::store_retained(Use& use, Tokens text, bool generated) {
   const uint32_t block_size = data_.block_size();
   const size_t groups = data_.groups.size(), count = text.size() / block_size;
   size_t first = 0;
@@ -93,7 +93,7 @@ void Publisher::store_retained(Use& use, Tokens text, bool decoded) {
                 {text.subspan(first * block_size, (last - first) * block_size),
                  std::span(blocks_).subspan(first * groups, (last - first) * groups),
                  std::span(hashes_).subspan(first, last - first), histories_[first]},
-                decoded);
+                generated);
     }
   } catch (...) {
     release_from(first);
@@ -101,7 +101,7 @@ void Publisher::store_retained(Use& use, Tokens text, bool decoded) {
   }
 }
 
-void Publisher::store_run(Use& use, const Tree::NewBlocks& run, bool decoded) {
+void Publisher::store_run(Use& use, const Tree::NewBlocks& run, bool generated) {
   const uint32_t from = use.depth;
   Node& node = *use.node;
   // A node that only this use ever had is extended; any other node gets a child. So does one of a
@@ -123,7 +123,7 @@ void Publisher::store_run(Use& use, const Tree::NewBlocks& run, bool decoded) {
   for (uint32_t position = from; position < stored.end(); position++)
     for (size_t g = 0; g < data_.groups.size(); g++)
       if (const memory::Block block = stored.blocks_at(position)[g]; block != memory::no_block)
-        data_.blocks.add(g, block, stored, position, decoded);
+        data_.blocks.add(g, block, stored, position, generated);
   data_.blocks.extended(stored, from);
   data_.record_changes(stored, from - stored.start, stored.size - 1, PKV_PREFIX_EVENT_EVICTED);
 }

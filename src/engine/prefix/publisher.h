@@ -22,9 +22,9 @@ class Publisher {
 
  private:
   void take_over(Use& use, Node& end, memory::Tables tables) noexcept;
-  bool store(Use& use, Tokens text, bool decoded, memory::Tables tables);
-  void store_retained(Use& use, Tokens text, bool decoded);
-  void store_run(Use& use, const Tree::NewBlocks& run, bool decoded);
+  bool store(Use& use, Tokens text, bool generated, memory::Tables tables);
+  void store_retained(Use& use, Tokens text, bool generated);
+  void store_run(Use& use, const Tree::NewBlocks& run, bool generated);
   void retain_first(const Use& use, Tokens text, memory::Tables tables) noexcept;
   void release_from(size_t position) noexcept;
   bool retain(size_t group, memory::Block block) noexcept;

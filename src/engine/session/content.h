@@ -68,7 +68,7 @@ class Content {
   // Returns, by group and position, true where the prefix index also has a reference and releases
   // it when the block is needed. Empty without a hold.
   std::vector<std::vector<bool>> cached_blocks() const {
-    return hold_ ? cache_->prefix()->can_let_go(tables_) : std::vector<std::vector<bool>>{};
+    return hold_ ? cache_->prefix()->has_unpinned(tables_) : std::vector<std::vector<bool>>{};
   }
 
   Cache* cache_;

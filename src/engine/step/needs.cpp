@@ -21,7 +21,7 @@ uint32_t Needs::references(const Tail& tail) const {
   const memory::Pool& pool = cache_.groups()[group]->pool;
   if (gone_ == nullptr) return pool.references(id);
   const uint32_t left = memory::references_left(pool, id, &(*gone_)[group]);
-  return left - (cache_.prefix() != nullptr && cache_.prefix()->can_let_go(group, id) ? 1 : 0);
+  return left - (cache_.prefix() != nullptr && cache_.prefix()->has_unpinned(group, id) ? 1 : 0);
 }
 
 void Needs::add(const Session& session, uint32_t new_tokens) {

@@ -139,7 +139,7 @@ class FreeBlocks {
   }
 
   bool lets_go(size_t group, uint32_t id) const {
-    return cache_.prefix() != nullptr && cache_.prefix()->can_let_go(group, id);
+    return cache_.prefix() != nullptr && cache_.prefix()->has_unpinned(group, id);
   }
 
   // Counts spare blocks of a session as free, from the last one back, until `count` of them are.

@@ -25,7 +25,7 @@ void QueuedStore::stop() noexcept {
 }
 
 // The logger may wait, so it is called without the locks.
-uint64_t QueuedStore::give_way(const Choose& choose) {
+uint64_t QueuedStore::release_for(const Choose& choose) {
   const uint64_t taken = queue_.taken() + reader_.taken();
   if (release_chosen(choose)) log_dropped();
   return taken;

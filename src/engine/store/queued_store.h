@@ -1,12 +1,12 @@
 // The store of a cache: a pkv_store behind a queue. A session that ends or is suspended passes its
 // content to the queue, and the writer puts the blocks into the pkv_store. When a text is
 // requested, the reader gets them back. Writer and reader have a thread each, so that no step waits
-// for the store. If the cache runs out of blocks, give_way() releases what the three hold.
+// for the store. If the cache runs out of blocks, release_for() releases what the three hold.
 //
 // Lock order: reader, writer, queue, index and pools. Each locks only itself, and calls only those
-// after it; but the reader allocates blocks while its content is locked, which may call give_way().
-// That locks the others, and never the reader that called it. While requests are locked, nothing
-// else is.
+// after it; but the reader allocates blocks while its content is locked, which may call
+// release_for(). That locks the others, and never the reader that called it. While requests are
+// locked, nothing else is.
 #pragma once
 
 #include "engine/store/queue.h"
@@ -34,7 +34,7 @@ class QueuedStore final : public Store {
   }
   bool reads_pause() const noexcept override { return store_.reading().pauses(); }
   bool writes_pause() const noexcept override { return store_.writing().pauses(); }
-  uint64_t give_way(const Choose& choose) override;
+  uint64_t release_for(const Choose& choose) override;
   bool waits() const noexcept override { return max_wait_.count() > 0 && !reads_pause(); }
   void fetch(std::string_view salt, prefix::Tokens text) override;
   void inspect(const std::function<void(std::span<const Content* const>)>& look) override;

@@ -31,7 +31,7 @@ class Reader {
   // Cancels all requests, and ends the thread.
   void stop() noexcept;
 
-  // The content that the reader works on, for give_way().
+  // The content that the reader works on, for release_for().
   Worker& worker() { return worker_; }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
     return worker_.freeze(contents);

@@ -18,7 +18,7 @@ class Writer {
   void write(Content content) noexcept;
   // Does the same for a hint, unless half of the queue is full already: then it returns false.
   bool write_now(Content content) noexcept;
-  // The content that the writer works on, for give_way().
+  // The content that the writer works on, for release_for().
   Worker& worker() { return worker_; }
   std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
     return worker_.freeze(contents);
