@@ -18,7 +18,9 @@ class ScriptedStore : public pkv::Store {
   // `stopped` is called by stop().
   explicit ScriptedStore(std::function<void()> before, std::function<void()> stopped = nullptr)
       : before_(std::move(before)), stopped_(std::move(stopped)) {}
-  void write(pkv::Content content) noexcept override { held_.emplace(std::move(content)); }
+  bool enqueue(pkv::Content content, pkv::Writing) noexcept override {
+    return held_.emplace(std::move(content)), true;
+  }
   uint64_t release_for(const Choose& choose) override {
     if (before_) std::exchange(before_, nullptr)();
     std::vector<pkv::prefix::Releasable> releasables;
@@ -29,7 +31,6 @@ class ScriptedStore : public pkv::Store {
   }
   bool waits() const noexcept override { return false; }
   void fetch(std::string_view, pkv::prefix::Tokens) override {}
-  bool write_now(pkv::Content) noexcept override { return false; }
   bool prefetch(std::string_view, pkv::prefix::Tokens, uint8_t, uint64_t) override { return false; }
   bool reads_pause() const noexcept override { return false; }
   bool writes_pause() const noexcept override { return false; }

@@ -13,26 +13,27 @@ namespace pkv {
 
 class Content;
 
+// Who asks for a write: a session that ended or was suspended, or a hint.
+enum class Writing { of_session, for_hint };
+
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Queues the content of a session that ended or was suspended. The blocks of it that the prefix
-  // index has are written to the store; the others are given back.
-  virtual void write(Content content) noexcept = 0;
-  // Queues a content to be written now, because a hint asked for it, and then lowers the retention
-  // as its hold says. Returns false if too much is queued already.
-  virtual bool write_now(Content content) noexcept = 0;
-  // Starts to read the blocks of a text that the index lacks, unless that has not begun after a
-  // duration (0: any time). Returns false if too many texts are asked for. Throws bad_alloc or
+  // Queues a content. The blocks of it that the prefix index has are written to the store, and then
+  // the retention is lowered as its hold says; the other blocks are given back. Returns false if
+  // too much is queued already: for a hint, half as much.
+  virtual bool enqueue(Content content, Writing why) noexcept = 0;
+  // Starts to read the blocks of a text that the index lacks, unless it cannot begin within
+  // `duration_ms` (0: no limit). Returns false if too many texts are asked for. Throws bad_alloc or
   // OUT_OF_MEMORY.
   virtual bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
                         uint64_t duration_ms) = 0;
-  // Return whether the store failed and gets no calls for a while that read, or that write.
+  // Return whether reads, or writes, are paused after a failure.
   virtual bool reads_pause() const noexcept = 0;
   virtual bool writes_pause() const noexcept = 0;
   // Calls choose() with all that the store can release, in the order in which it should go, and
-  // releases what that names by its place. A reservation calls this when evicting is not enough.
+  // releases those whose indices it returns. A reservation calls this when evicting is not enough.
   // Nothing that the store holds changes meanwhile. Returns how many contents the store has taken
   // so far: if two calls return the same number, it had nothing new to release. Throws what
   // choose() throws.

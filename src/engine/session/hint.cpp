@@ -128,7 +128,8 @@ class TextHint {
     if (matched == 0) return missing();
     content.tokens().reserve(matched);
     append(content.tokens(), text_.first(matched));
-    if (!store->write_now(std::move(content))) return rejected(PKV_HINT_REASON_LIMIT);
+    if (!store->enqueue(std::move(content), Writing::for_hint))
+      return rejected(PKV_HINT_REASON_LIMIT);
     return result_of(PKV_HINT_OUTCOME_DEFERRED, matched,
                      matched < text_.size() ? PKV_HINT_REASON_NOT_CACHED : PKV_HINT_REASON_NONE);
   }

@@ -210,7 +210,7 @@ void Session::write_to_store() noexcept {
     rest.tokens() = content_.tokens();
     rest.set_forgotten_from(content_.forgotten_from());
     rest.swap(content_);
-    cache().store()->write(std::move(rest));
+    cache().store()->enqueue(std::move(rest), Writing::of_session);
   } catch (const std::bad_alloc&) {
     // The blocks stay in the index until they are evicted.
   }

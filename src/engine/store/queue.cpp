@@ -5,10 +5,11 @@
 
 namespace pkv::store {
 
-bool Queue::push(Content content, bool asked) {
+bool Queue::push(Content content, Writing why) {
   const uint64_t blocks = content.hold().depth();
   const std::lock_guard lock(mutex_);
-  if (stopping_ || queued_ >= (asked ? max_blocks_ / 2 + 1 : max_blocks_)) return false;
+  const uint64_t most = why == Writing::for_hint ? max_blocks_ / 2 + 1 : max_blocks_;
+  if (stopping_ || queued_ >= most) return false;
   contents_.push_back(std::move(content));
   taken_.fetch_add(1, std::memory_order_release);
   queued_ += blocks;

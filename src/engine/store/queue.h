@@ -18,9 +18,9 @@ class Queue {
  public:
   explicit Queue(uint64_t max_blocks) : max_blocks_(max_blocks) {}
 
-  // Appends a content, or returns false if the queue is stopped or full: for a content that a hint
-  // asked for, if it is half full, so that the ends of sessions find room. Throws bad_alloc.
-  bool push(Content content, bool asked);
+  // Appends a content, or returns false if the queue is stopped or full. For a hint, half full
+  // counts as full, so that sessions that end find room. Throws bad_alloc.
+  bool push(Content content, Writing why);
   // Counts block positions that were not queued.
   void count_dropped(uint64_t blocks) noexcept;
   // Waits until all is written, or until the given time. Returns how many block positions are not

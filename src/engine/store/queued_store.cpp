@@ -91,8 +91,8 @@ pkv_store_stats QueuedStore::stats() const {
 
 void QueuedStore::inspect(const std::function<void(std::span<const Content* const>)>& look) {
   std::vector<const Content*> contents;
-  const auto reading = reader_.freeze(contents);
-  const auto writing = writer_.freeze(contents);
+  const auto reading = reader_.worker().freeze(contents);
+  const auto writing = writer_.worker().freeze(contents);
   const auto queued = queue_.freeze(contents);
   look(contents);
 }

@@ -24,9 +24,8 @@ class QueuedStore final : public Store {
   void own_store() noexcept { store_.own(); }
   ~QueuedStore() override { stop(); }
 
-  void write(Content content) noexcept override { writer_.write(std::move(content)); }
-  bool write_now(Content content) noexcept override {
-    return writer_.write_now(std::move(content));
+  bool enqueue(Content content, Writing why) noexcept override {
+    return writer_.enqueue(std::move(content), why);
   }
   bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
                 uint64_t duration_ms) override {

@@ -18,8 +18,8 @@ class Reader {
 
   // Requests a text, whose blocks get a retention. Salts take turns, and each has its texts read in
   // the order of its requests. If there are too many requests, the newest one of the salt that has
-  // the most is dropped; returns false if that is this one. A request whose turn comes after a
-  // duration (0: any time) is dropped. Throws bad_alloc or OUT_OF_MEMORY.
+  // the most is dropped; returns false if that is this one. A request that cannot begin within
+  // `duration_ms` (0: no limit) is dropped, too. Throws bad_alloc or OUT_OF_MEMORY.
   bool prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
                 uint64_t duration_ms);
   // Waits until the requests that concern a text have ended, or until the given time. Returns how
@@ -33,9 +33,6 @@ class Reader {
 
   // The content that the reader works on, for release_for().
   Worker& worker() { return worker_; }
-  std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
-    return worker_.freeze(contents);
-  }
   // Returns how many contents the reader has worked on.
   uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }
   void report(pkv_store_stats& stats) const noexcept;

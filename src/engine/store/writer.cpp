@@ -10,27 +10,19 @@
 
 namespace pkv::store {
 
-void Writer::write(Content content) noexcept {
+bool Writer::enqueue(Content content, Writing why) noexcept {
   const uint64_t blocks = content.hold().depth();
-  if (blocks == 0) return;
   content.tokens().resize(blocks * format_.block_size());
   for (const auto& table : content.tables()) table->trim(blocks * format_.block_size());
-  if (!push(std::move(content), false)) queue_.count_dropped(blocks);
-}
-
-bool Writer::write_now(Content content) noexcept { return push(std::move(content), true); }
-
-// Returns false if the queue is full, or if there is no memory for it or for a thread.
-bool Writer::push(Content content, bool asked) noexcept {
   try {
     worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
-    return queue_.push(std::move(content), asked);
+    if (queue_.push(std::move(content), why)) return true;
   } catch (const Error& error) {
     format_.cache().log_failed_copy(error.text);
-    return false;
   } catch (...) {
-    return false;
   }
+  if (why == Writing::of_session) queue_.count_dropped(blocks);
+  return false;
 }
 
 void Writer::run() noexcept {
@@ -95,8 +87,8 @@ void Writer::throttle_during_steps(std::chrono::nanoseconds worked) {
 }
 
 // Returns 1 for each key that the store has, from memory or by asking the store, and 0 for others.
-// Asks again about a text once the store got as many items as the text has: so few that in a store
-// with room for some texts, what is used does not become the oldest meanwhile.
+// Asks again about a text after as many puts as it has items, so that what is in use does not
+// become the oldest even in a small store.
 std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys,
                                                uint64_t text_items) {
   std::vector<unsigned char> stored(keys.size());
@@ -139,7 +131,7 @@ Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::To
       if (stored[i] != 0 || block == memory::no_block) continue;
       format_.pack(g, table, text, position, keys[i], at);
       if (format_.group(g).opaque()) {
-        hold(g, block);
+        retain_in_flight(g, block);
         opaque[g].push_back(
             {memory::block_id(block), format_.block_size(), format_.opaque_bytes(g, at)});
       }
@@ -163,7 +155,7 @@ Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::To
 }
 
 // Takes a reference to a block that the engine is about to copy. Throws LIMIT_REACHED, bad_alloc.
-void Writer::hold(size_t g, memory::Block block) {
+void Writer::retain_in_flight(size_t g, memory::Block block) {
   std::optional<Content>& held = worker_.in_flight();
   if (!held) held.emplace(format_.cache());
   held->tables()[g]->reserve_entries(1);

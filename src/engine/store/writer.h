@@ -14,25 +14,19 @@ class Writer {
   Writer(const ItemFormat& format, StoreCalls& store, Queue& queue)
       : format_(format), store_(store), queue_(queue) {}
 
-  // Queues the blocks of a content that the prefix index has, and gives the others back.
-  void write(Content content) noexcept;
-  // Does the same for a hint, unless half of the queue is full already: then it returns false.
-  bool write_now(Content content) noexcept;
+  // See Store::enqueue. Also returns false if there is no memory for the queue or for a thread.
+  bool enqueue(Content content, Writing why) noexcept;
   // The content that the writer works on, for release_for().
   Worker& worker() { return worker_; }
-  std::unique_lock<std::mutex> freeze(std::vector<const Content*>& contents) {
-    return worker_.freeze(contents);
-  }
   void report(pkv_store_stats& stats) const noexcept;
 
  private:
-  bool push(Content content, bool asked) noexcept;
   void run() noexcept;
   void write_next(uint64_t& written);
   enum class Written { none, some, all };
   Written write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);
   using Copies = std::vector<std::vector<memory::BlockIo::Copy>>;  // by group
-  void hold(size_t g, memory::Block block);
+  void retain_in_flight(size_t g, memory::Block block);
   bool read_opaque(const Copies& copies);
   std::vector<unsigned char> find_stored(std::span<const ContentKey> keys, uint64_t text_items);
   void throttle_during_steps(std::chrono::nanoseconds worked);
