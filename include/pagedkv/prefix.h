@@ -28,8 +28,8 @@
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
  * index. A commit that fills a block only tries to lock it: if another thread has the lock, a later
- * step or the end of the session publishes the block. pkv_batch_begin waits for it only when
- * it has to evict.
+ * step or the end of the session publishes the block. A begin that has to evict waits for it, and
+ * so does the first commit after a match that ended inside a block.
  */
 #ifndef PAGEDKV_PREFIX_H
 #define PAGEDKV_PREFIX_H

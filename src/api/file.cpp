@@ -41,7 +41,8 @@ class FrozenItems {
  private:
   static Lease lease_checked(uint64_t cache, size_t i, const pkv_file_item& item) {
     if ((item.session == nullptr) == (item.snapshot == nullptr))
-      fail(PKV_INVALID_ARGUMENT, "items[%zu]: either a session or a snapshot is needed", i);
+      fail(PKV_INVALID_ARGUMENT,
+           "items[%zu]: one of session and snapshot must be NULL, and the other not", i);
     Lease lease(item.session != nullptr ? bits(item.session) : bits(item.snapshot),
                 item.session != nullptr ? Kind::session : Kind::snapshot, Access::get);
     if (lease.parent() != cache) fail(PKV_WRONG_CACHE, "items[%zu] belongs to another cache", i);
@@ -82,7 +83,7 @@ pkv_status pkv_file_save(pkv_cache handle, size_t n, const pkv_file_item* items,
     check_list(items, n, "items");
     const file::FileOptions options = read_options(config);
     const pkv_stream stream = read_struct(to, "stream");
-    // Opened first: items that are not copied are leased until the file is complete.
+    // Opened first, so that a stream that cannot be opened makes no other call fail.
     const std::unique_ptr<file::Sink> sink = file::open_sink(stream, options.durable);
     const FrozenItems frozen(bits(handle), n, items);
     file::save(*cache, frozen.all(), options, *sink, &size);

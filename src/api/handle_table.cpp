@@ -36,7 +36,7 @@ HandleEntry* HandleTable::take(bool striped, uint64_t parent) {
 }
 
 void HandleTable::give_back(HandleEntry* entry) {
-  // Acquire and release: who finds that no entry is taken has all that were given back before.
+  // Acquire and release: the thread that takes the count to 0 sees all entries given back before.
   while (entry->taken.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     while (HandleEntry* const run = pop(entry->runs, &HandleEntry::next_run))
       push(free_runs_, &HandleEntry::next_run, run);
@@ -84,7 +84,7 @@ void HandleTable::add_chunk() {
   };
   const auto place = std::find_if(chunks_.begin(), chunks_.end(), empty);
   if (place == chunks_.end())
-    fail(PKV_LIMIT_REACHED, "the places of all %u handles are taken, which is the limit",
+    fail(PKV_LIMIT_REACHED, "all %u entries for handles are taken, which is the limit",
          max_chunks * chunk_entries);
   auto entries = std::make_unique<HandleEntry[]>(chunk_entries);
   const uint32_t base = static_cast<uint32_t>(place - chunks_.begin()) * chunk_entries;

@@ -50,9 +50,9 @@ struct alignas(64) HandleEntry {
   std::atomic<uint64_t> runs{no_entry}, free{no_entry};
   // In the first entry of a run, the index of the next run.
   std::atomic<uint32_t> next_run{0};
-  // How many entries this object and its children have taken. The entries of a cache are passed on
-  // when there are none: a thread that closed a child may give its entry back after the cache was
-  // closed.
+  // How many entries this object and its children have taken. The entry and its runs are returned
+  // when this falls to 0, not when the object is closed: a thread that closed a child may give its
+  // entry back after the cache was closed.
   std::atomic<uint32_t> taken{1};
 };
 static_assert(sizeof(HandleEntry) == 128);

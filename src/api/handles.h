@@ -7,9 +7,9 @@
 // a call that reads for long begins as a getter, and becomes a reader once nothing but a lack of
 // memory can make it fail: a call that is refused anyway does not make others fail. A call that
 // reads a session in a batch leases the batch. One compare-and-swap checks the generation and takes
-// the lease. So a stale or forged handle is found before any pointer is followed, and no
-// object is closed while a call uses it. Many threads read pools and caches at once, and would
-// contend for that word; so these readers are counted in stripes (stripes.h) instead. Slots and
+// the lease. So a stale or forged handle is found before any pointer is followed, and no object is
+// closed while a call uses it. Many threads read pools, caches and computes at once, and would
+// contend for that word; so these readers are counted in stripes (stripes.h) instead. Entries and
 // stripes are never freed.
 #pragma once
 
@@ -33,9 +33,9 @@ struct HandleEntry;
 
 class Lease {
  public:
-  // Waits for getters if the access is exclusive. The readers of objects with stripes count as
-  // getters, but calls that close the object are refused. Throws INVALID_ARGUMENT (the handle is
-  // NULL), STALE_HANDLE, BUSY or FORKED.
+  // Waits for getters if the access is exclusive. Readers of striped objects are never waited for:
+  // a call that closes such an object is refused. Throws INVALID_ARGUMENT (the handle is NULL),
+  // STALE_HANDLE, BUSY or FORKED.
   Lease(uint64_t handle, Kind kind, Access access);
   ~Lease();
   Lease(Lease&& other) noexcept;

@@ -1,5 +1,5 @@
 // The kinds of objects that handles lead to. They have their own file because both the table of
-// slots and the leases need them.
+// entries and the leases need them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Counts of the calls that use a pool or a cache; they keep it from being closed meanwhile. Many
+// Counts of the calls that use a pool, a cache or a compute; they keep it from being closed. Many
 // threads use such an object at once, so the count is split into stripes.
 //
 // Each of up to own_stripes threads has a stripe of its own, to which no other thread writes: it

@@ -226,7 +226,7 @@ SequenceMask mask_in_window(const SequenceMask& mask, uint32_t queries, const Wi
 }
 
 // Returns the end of what a query at a position sees. With a mask of new tokens, the query sees all
-// tokens before these, and the mask knows which of these are in the window.
+// tokens before these, and the mask says which of these are in the window.
 uint64_t end_of_view(const Reading& reading, const SequenceMask& mask, uint64_t position) {
   if (mask.causal) return std::min(position + 1, reading.length);
   if (reading.window == 0 || mask.positions != nullptr) return reading.length;
@@ -240,7 +240,7 @@ kernels::QueryView view_of(const Reading& reading, const SequenceMask& mask, uin
   view.begin = reading.window == 0 || view.position + 1 < reading.window
                    ? 0
                    : view.position + 1 - reading.window;
-  // The mask knows which new tokens left the window.
+  // The mask says which new tokens left the window.
   if (mask.positions != nullptr) view.begin = std::min(view.begin, mask.begin);
   view.end = end_of_view(reading, mask, view.position);
   view.mask = mask.words == nullptr ? nullptr : mask.words + query * mask.stride;

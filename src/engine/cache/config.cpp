@@ -111,8 +111,8 @@ void set_rows(memory::Shape& shape, const pkv_layer_group& group, unsigned index
   check_enum(shape.value_dtype, "value_dtype", name_of(index).c_str());
   if (shape.latent() && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
     fail(PKV_INVALID_ARGUMENT,
-         "group %u: latent values are the first of %u dims of K and have their type, %s; value_dim "
-         "is %u, value_dtype %s",
+         "group %u: latent: V is the first value_dim of the %u dims of K, and has its dtype, %s; "
+         "value_dim is %u, value_dtype %s",
          index, shape.key_dim, enum_name(shape.dtype), shape.value_dim,
          enum_name(shape.value_dtype));
   shape.rotations = read_rotation(group, shape, index);

@@ -172,9 +172,9 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
 }
 
 // This is a loop because other threads may take what was made free here, or move blocks between the
-// pools, the index and the store while this looks elsewhere. It ends when the store took over
-// nothing during a whole round that found too few blocks, or when there were enough many times, but
-// never any more when it came to take them: a thread that is moving blocks then gets to finish.
+// pools, the index and the store while this looks elsewhere. It gives up if a whole round found too
+// few blocks and the store took over nothing meanwhile, or if blocks were seen too often that other
+// threads then took first. The pauses let a thread that moves blocks finish.
 Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t& watermark,
                                            const Own& own, Urgency urgency) {
   std::optional<uint64_t> taken_before;

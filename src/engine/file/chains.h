@@ -12,9 +12,10 @@ namespace pkv::file {
 // chains. Texts that are added must outlive the builder.
 //
 // Two texts share nodes up to the last block that both have, and no others. A block has one
-// history: every holder of a block also shares all blocks that were computed before it. Equal
-// tokens do not prove a shared history: texts of two salts, or texts with different dropped blocks,
-// may have the same tokens but different keys, values and states.
+// history: before it, all its holders have the same tokens, keys and values, though one that took
+// over cached blocks (Publisher::take_over) may have them in other blocks. Equal tokens do not
+// prove a shared history: texts of two salts, or texts with different dropped blocks, may have the
+// same tokens but different keys, values and states.
 class ChainBuilder {
  public:
   explicit ChainBuilder(const Cache& cache);

@@ -133,7 +133,7 @@ class BlockTable {
     bool contains(size_t index) const { return index >= begin && index < end; }
   };
   // Returns the entries that the next token does not need. They stay for one step more, so that a
-  // trim back to the beginning of the last one works.
+  // trim to the length before the last step works.
   virtual Entries expired(uint64_t length) const = 0;
   // Returns the spare blocks that later steps do not need, for example because the tail is no
   // longer shared. The references in `gone` do not count. The first `taken` spare blocks, which the

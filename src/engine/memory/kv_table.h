@@ -51,8 +51,8 @@ class KvTable final : public BlockTable {
   }
   // Returns whether this table holds all blocks of positions [begin, end).
   bool holds(uint64_t begin, uint64_t end) const;
-  // Returns the slot of a position that the table has an entry for; -1 if its block left the
-  // window.
+  // Returns the slot of a position that the table has an entry for; -1 if its block left the window
+  // or was dropped.
   int64_t slot(uint64_t position) const;
   // Returns K and V of a layer for the kernels. Not to be called for storage EXTERNAL.
   kernels::KvView view(uint32_t layer) const;

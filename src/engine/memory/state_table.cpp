@@ -130,8 +130,8 @@ void StateTable::check_keeps(std::span<const uint32_t> kept, uint32_t count) con
 }
 
 // Puts the states of the step that are to be held into the table, and lets go of the others and of
-// the older ones that are not needed any more. If blocks are reserved for later steps and have got
-// too few, because others share the states, that of the last full block goes, too.
+// the older ones that are not needed any more. If too few reserved blocks are left, because others
+// share the states, the state of the last full block is released.
 void StateTable::commit(uint64_t length, uint64_t end, std::span<const uint32_t> kept) noexcept {
   if (end >= spares_.reserved_to()) release_spares();
   const uint64_t size = group_.block_size, last_full = group_.block_of(end) * size;

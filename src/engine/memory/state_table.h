@@ -1,7 +1,7 @@
 // The block table of a sequence in a group of states. It holds the state at the end of the
 // sequence, the one after its last full block (for the prefix index and the store, and for a trim;
-// it goes where blocks are short), and checkpoints. Most other entries are no_block. A block counts
-// as filled up to the token of its state.
+// it is released first when blocks are short), and checkpoints. Most other entries are no_block. A
+// block counts as filled up to the token of its state.
 //
 // A step leaves the table alone until it commits: its new states are in blocks beside the table,
 // one for each state that the step keeps. So nothing is ever copied, and two sequences never write
@@ -55,9 +55,9 @@ class StateTable final : public BlockTable {
   }
   // Returns how many states a step keeps.
   uint64_t count_states(uint64_t length, uint64_t end) const;
-  // Returns how many spare blocks steps from length to end need at most: for what they keep
-  // forever, for what the largest of them writes besides, and for the state before it, unless the
-  // block that holds the state at `length` serves for that.
+  // The most spare blocks that steps from length to end take: one per checkpoint, those that the
+  // largest step writes, and one for the state before that step, unless the block of the state at
+  // `length` comes back for it.
   uint64_t states_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const;
   // Adds a block for the state after the last full block, which can give way, unless the pool could
   // never give it.

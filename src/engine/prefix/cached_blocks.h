@@ -149,8 +149,7 @@ class CachedBlocks {
   // groups.
   template <class Visit>
   void for_each_edge(const Node& node, const Visit& visit) noexcept;
-  // Moves a block to the end of a list, or to the beginning of `inner` if it is a state of
-  // generated text.
+  // Moves a block to the end of a list, or a state of generated text to the beginning of `inner`.
   void move(size_t group, uint32_t id, List list) noexcept;
   bool has_shared(const Node& node, uint32_t position) const noexcept;
   // Takes the block of a full group out of its list. Returns true if it was the last one of its

@@ -225,9 +225,9 @@ void Forecast::change_pinned(PinnedNode& pinned, Change to) {
   });
 }
 
-// Returns whether the call fits without the end of a pin; if not, the pin stays ended. Goes down to
-// the pin: if the call does not fit with a node, neither does it with any node below, now or when
-// more pins are kept.
+// Tries to keep a pin: restores its nodes from the root down while the call still fits. If it does
+// not fit with one, it fits with none below, now or later; these are marked `needed` and the pin
+// stays ended.
 bool Forecast::can_keep(std::vector<PinnedNode>& nodes, size_t end) {
   std::vector<size_t> path;  // upwards
   size_t i = end;
@@ -281,7 +281,7 @@ bool Forecast::available(size_t group, uint32_t id) const {
 }
 
 // Returns whether one of the sessions that write to a tail needs no copy once the index has let go
-// of it. Who uses its node and does not write has a reference, or is a pin.
+// of it. A user of its node that does not write to it has a reference or is a pin.
 bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
   const bool lets_go = index_has(tail.group, tail.id) && !is_pinned(tail.group, tail.id);
   return references(tail.group, tail.id) - lets_go == tail.writers;

@@ -1,13 +1,13 @@
 // A copy of the contents of a prefix index, for saving them while the index continues to change. It
 // is made in pieces, each under the lock of the index, so that nobody waits for all of it. It has
-// all that the index has during the whole time. The image keeps no blocks in use: a step that needs
-// blocks still evicts them, and the index marks them as gone in its images. A block that goes
+// all that stays in the index from beginning to end. The image keeps no blocks in use: a step that
+// needs blocks still evicts them, and the index marks them as gone in its images. A block that goes
 // before it was read is not saved.
 //
 // The copy goes through the tree from parents to children. Nodes change between pieces, and the
-// index says so where that matters: when a node is split, or loses blocks. Only the node that is
-// being copied can lose blocks, since those above it have children. What is new above it is
-// skipped: other texts that begin like those that were copied.
+// index says so where that matters: when a node is split, or loses blocks. Of the nodes on the way
+// to the copy's place, only the last can lose blocks, since those above it have children. What is
+// new above it is skipped: other texts that begin like those that were copied.
 #pragma once
 
 #include <atomic>

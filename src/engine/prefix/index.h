@@ -41,10 +41,9 @@ class Index {
   Index(const IndexOptions& options, std::span<const std::unique_ptr<memory::Group>> groups,
         HookMemory& memory);
 
-  // Puts the blocks of the longest cached beginning of a text into the tables, which are empty,
-  // one per group, and also the block after them if that begins like the rest of the text. Returns
-  // how many tokens the tables have then. Throws bad_alloc and LIMIT_REACHED; nothing has changed
-  // then.
+  // Fills the empty tables (one per group) with the blocks of the longest cached beginning of a
+  // text, plus the next block if its first tokens also match. Returns how many tokens the tables
+  // have then. Throws bad_alloc and LIMIT_REACHED; nothing has changed then.
   uint64_t match(Hold& hold, Tokens text, memory::Tables tables);
   // Does the same in whole blocks, and returns how many.
   uint32_t match_blocks(Hold& hold, Tokens text, memory::Tables tables);

@@ -127,9 +127,9 @@ class Tree {
   void drop_root(Node& root) noexcept;  // one without children
   const auto& roots() const { return roots_; }
 
-  // Where a text that follows the node `from` ends in the tree. `whole` blocks of it are cached
-  // below `from`; they end after `inside` blocks of `node`. The next `common` tokens are those with
-  // which a block of `next` begins: block `inside` if next == node, else its first one.
+  // How far a text, read on from `from`, is in the tree: `whole` blocks, ending after `inside`
+  // blocks of `node`. After them, `common` more tokens match the beginning of a block of `next`
+  // (block `inside` if next == node, else its first one).
   struct Found {
     Node* node;
     uint32_t inside;

@@ -100,11 +100,10 @@ CheckedShape check_shape(const pkv_kv_view& kv) {
   check_dim(kv.value_dim, "value_dim");
   check_flag(kv.latent, "kv: latent");
   if (kv.latent != 0 && (kv.value_dim > kv.key_dim || value_dtype != kv.dtype))
-    fail(
-        PKV_INVALID_ARGUMENT,
-        "kv: with latent, values are the first of %u dims of k and have its type, %s; value_dim is "
-        "%u, value_dtype %s",
-        kv.key_dim, enum_name(kv.dtype), kv.value_dim, enum_name(value_dtype));
+    fail(PKV_INVALID_ARGUMENT,
+         "kv: latent: V is the first value_dim of the %u dims of K, and has its dtype, %s; "
+         "value_dim is %u, value_dtype %s",
+         kv.key_dim, enum_name(kv.dtype), kv.value_dim, enum_name(value_dtype));
   return {value_dtype, memory::read_rotation(kv.rotation, kv.rotation_matrices, kv.key_dim,
                                              kv.value_dim, kv.latent != 0, "kv")};
 }

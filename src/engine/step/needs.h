@@ -31,10 +31,10 @@ class Needs {
   void skip_last_copies();
   // Does the same for one block, which need not be such a tail, after a reference to it is gone.
   void skip_last_copy(size_t group, uint32_t id);
-  // Lists the tails that every writer copies because somebody else holds them, too: once that one
-  // lets go, one writer needs no copy. Leaves out a tail where this would free no block: if there
-  // are several writers and the longest one has a spare block for its copy, it keeps that block for
-  // the case that the step is aborted. Also sets own.beginning.
+  // Lists the tails that every writer copies because somebody else also holds them. Without that
+  // holder, the longest writer would need no copy. Left out: tails with several writers whose
+  // longest has a spare block, because it keeps that block in case of an abort, so nothing becomes
+  // free. Also sets own.beginning.
   void list_tails(prefix::OwnBlocks& own) const;
 
   // By group.

@@ -17,8 +17,8 @@ class KnownItems {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::minutes max_age{2};
 
-  // Returns whether an item was seen at most max_age ago, and before the last `puts` puts of items.
-  // Without that limit, a store that fills up within max_age would delete what is in use.
+  // Returns whether an item was seen at most max_age ago, and fewer than `puts` items have been put
+  // since. Without that limit, a store that fills up within max_age would delete what is in use.
   bool knows(const ContentKey& key, uint64_t puts, Clock::time_point now = Clock::now()) const;
   // Any item may be forgotten; that costs one more question to the store.
   void remember(const ContentKey& key, Clock::time_point now = Clock::now());
