@@ -34,6 +34,7 @@ CAPITALS = "AVX2 AVX512 BF16 CA E4M3 E5M2 F16 F32 FP8 ID IO ISA KV LRU LSE NEON 
 CAPITALS += "TLS TTL VNNI"
 WORDS = {word.lower(): word for word in CAPITALS.split()}
 WORDS |= {"dtype": "DType", "ids": "IDs", "none": "None", "alibi": "ALiBi"}
+WORDS |= {"q8": "Q8_", "q4": "Q4_"}  # of Q8_0 and Q4_0, which have no other names anywhere
 # The statuses that the binding itself compares.
 STATUSES = {"PKV_OK", "PKV_BUFFER_TOO_SMALL", "PKV_OUT_OF_BLOCKS"}
 FLAGS = generator.FLAGS | {"bidirectional"}

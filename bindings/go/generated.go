@@ -59,12 +59,12 @@ var statusNames = map[Status]string{
 }
 
 // DType: Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
-// and values can be stored in any type. Conversions round to nearest even. INT8 has one scale per
-// token and KV head. INT4 has one scale per 32 dims of each. Scales are computed when a row is
-// stored, from only that row, so rows stored earlier never change. If m is the largest magnitude
-// among the elements that share a scale, the error of each is at most m / 254 (INT8) or m / 13.8
-// (INT4). If one of these elements is NaN or infinite, all become NaN. If m is below 1e-30, all
-// become 0.
+// and values can be stored in any type up to FP8_E5M2; the last two are only read, from a caller's
+// memory (KVView). Conversions round to nearest even. INT8 has one scale per token and KV head.
+// INT4 has one scale per 32 dims of each. Scales are computed when a row is stored, from only that
+// row, so rows stored earlier never change. If m is the largest magnitude among the elements that
+// share a scale, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If one of these
+// elements is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
 type DType int32
 
 // Values of DType.
@@ -80,6 +80,12 @@ const (
 	FP8E4M3 DType = 6
 	// OCP E5M2 without a scale, up to 57344; larger finite numbers become 57344, infinities stay.
 	FP8E5M2 DType = 7
+	// ggml's block_q8_0, for 32 dims: an f16 scale and 32 signed bytes n; 34 bytes. An element is
+	// scale * n.
+	Q8_0 DType = 8
+	// ggml's block_q4_0, for 32 dims: an f16 scale and 16 bytes; 18 bytes. The lower half of byte i
+	// is n of dim i, the upper half that of dim i + 16. An element is scale * (n - 8).
+	Q4_0 DType = 9
 )
 
 // LogLevel: The severity of a log message.
@@ -595,7 +601,7 @@ type LayerGroup struct {
 	KVHeads      int       // KV heads of each layer, 1 or more.
 	KeyDim       int       // Head dim of queries and keys; a multiple of 16, 16 to 576.
 	ValueDim     int       // Head dim of values and outputs; 0 (default): KeyDim.
-	DType        DType     // Type of stored keys and values; 0 (default): F32.
+	DType        DType     // Type of keys and values, up to FP8E5M2; 0 (default): F32.
 	ValueDType   DType     // Type of stored values; 0 (default): dtype.
 	// A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
 	// Blocks that leave the window are freed one step late, so that the session can still be

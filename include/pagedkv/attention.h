@@ -178,7 +178,8 @@ typedef struct pkv_attention_outputs {
  * @param[in]  outputs    Where other results go. NULL: none are wanted.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (bidirectional
- * with alibi_slopes; top_blocks of experimental.h), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * with alibi_slopes; top_blocks of experimental.h; Q8_0 or Q4_0 with PACKED), OVERFLOW,
+ * OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
                                  const pkv_kv_sequences* sequences,
@@ -200,7 +201,7 @@ PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
  *                         is NaN, both are NaN.
  * @param      rows        Rows of each result.
  * @param      heads       Query heads.
- * @param      dim         Head dim of the results.
+ * @param      dim         Head dim of the results, 1 to 576.
  * @param[out] merged      The merged result, [rows][heads][dim].
  * @param[out] merged_lse  Its lse, [rows][heads]. May be NULL.
  *

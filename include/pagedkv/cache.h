@@ -148,7 +148,7 @@ typedef struct pkv_layer_group {
   uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
   uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;    /**< Head dim of values and outputs; 0 (default): key_dim. */
-  pkv_dtype dtype;       /**< Type of stored keys and values; 0 (default): PKV_F32. */
+  pkv_dtype dtype;       /**< Type of keys and values, up to FP8_E5M2; 0 (default): PKV_F32. */
   pkv_dtype value_dtype; /**< Type of stored values; 0 (default): dtype. */
   /**
    * A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
@@ -359,8 +359,8 @@ typedef struct pkv_cache_sizes {
  * @param      group   The index of one group, or PKV_ALL_GROUPS.
  * @param[out] out     The sizes.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; an option that
- * does not work with this storage or layout). Since 1.0.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, TOO_LARGE, UNSUPPORTED (isa; a type that is
+ * only read; an option that does not work with this storage or layout). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_compute_sizes(const pkv_cache_config* config, uint32_t group,
                                            pkv_cache_sizes* out);

@@ -135,8 +135,9 @@ PKV_API const pkv_error_details* pkv_last_error_details(void);
 /**
  * Element types, in native byte order.
  *
- * Rows that a caller passes are F32, F16 or BF16. Keys and values can be stored in any type.
- * Conversions round to nearest even.
+ * Rows that a caller passes are F32, F16 or BF16. Keys and values can be stored in any type up to
+ * FP8_E5M2; the last two are only read, from a caller's memory (pkv_kv_view). Conversions round to
+ * nearest even.
  *
  * INT8 has one scale per token and KV head. INT4 has one scale per 32 dims of each. Scales are
  * computed when a row is stored, from only that row, so rows stored earlier never change. If m is
@@ -155,7 +156,17 @@ typedef enum pkv_dtype PKV_ENUM {
   /** OCP E4M3 without a scale, up to 448; larger numbers become 448, infinities NaN. */
   PKV_FP8_E4M3 = 6,
   /** OCP E5M2 without a scale, up to 57344; larger finite numbers become 57344, infinities stay. */
-  PKV_FP8_E5M2 = 7
+  PKV_FP8_E5M2 = 7,
+  /**
+   * ggml's block_q8_0, for 32 dims: an f16 scale and 32 signed bytes n; 34 bytes. An element is
+   * scale * n.
+   */
+  PKV_Q8_0 = 8,
+  /**
+   * ggml's block_q4_0, for 32 dims: an f16 scale and 16 bytes; 18 bytes. The lower half of byte i
+   * is n of dim i, the upper half that of dim i + 16. An element is scale * (n - 8).
+   */
+  PKV_Q4_0 = 9
 } pkv_dtype;
 
 /**

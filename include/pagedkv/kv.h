@@ -25,23 +25,28 @@ extern "C" {
 /**
  * K and V of one layer in paged memory: a cache's (pkv_cache_get_kv_view) or the caller's own.
  *
- * Strides count elements of the dtype; for INT8 and INT4, whose rows include scales, they count
- * bytes. Block b begins at b * block_stride. In it
+ * Strides count elements of the dtype; for types whose rows include scales (INT8, INT4, Q8_0,
+ * Q4_0), they count bytes. Block b begins at b * block_stride. In it
  *
  *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d, or + d / 2
- *           for INT4, whose even d are lower halves; the scales follow the elements of a row;
+ *           for INT4, whose even d are lower halves; the scales follow the elements of a row.
+ *           For Q8_0 and Q4_0, it is in block number d / 32 of the row, whose blocks are dense;
  *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride.
  *
  * With PLAIN and block_stride == block_size * row_stride, slot s begins at s * row_stride.
  */
 typedef struct pkv_kv_view {
-  uint32_t struct_size;  /**< Must be sizeof(pkv_kv_view). */
-  pkv_layout layout;     /**< How the bytes of a block are arranged. */
-  uint32_t block_size;   /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
-  uint32_t kv_heads;     /**< KV heads of the layer. */
-  uint32_t key_dim;      /**< Dims of K per head; a multiple of 16, 16 to 576. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_kv_view). */
+  pkv_layout layout;    /**< How the bytes of a block are arranged. */
+  uint32_t block_size;  /**< Tokens per block. PACKED: a multiple of 16. PLAIN: 1 or more. */
+  uint32_t kv_heads;    /**< KV heads of the layer. */
+  /**
+   * Dims of K per head, up to 576: a multiple of 16; of 32 with Q8_0 and Q4_0; any number with
+   * PLAIN rows of F32, F16 or BF16 that are not rotated.
+   */
+  uint32_t key_dim;
   uint32_t value_dim;    /**< Dims of V per head, likewise. */
-  pkv_dtype dtype;       /**< Type of K. */
+  pkv_dtype dtype;       /**< Type of K. Q8_0 and Q4_0 are only read, and only with PLAIN. */
   pkv_dtype value_dtype; /**< Type of V; 0: dtype. */
   uint64_t blocks;       /**< Number of blocks; block ids must be lower. */
   void* k;               /**< Memory of K. Only pkv_kv_write and pkv_kv_write_slots write to it. */
@@ -93,7 +98,7 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  *                        v is NULL.
  * @param[out]    bytes   The size of K and V together.
  *
- * Statuses: INVALID_ARGUMENT, OVERFLOW. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, OVERFLOW, UNSUPPORTED (Q8_0 or Q4_0 with PACKED). Since 1.0.
  */
 PKV_API pkv_status pkv_kv_view_init(pkv_kv_view* kv, uint64_t* bytes);
 
@@ -114,7 +119,8 @@ PKV_API pkv_status pkv_kv_view_init(pkv_kv_view* kv, uint64_t* bytes);
  * @param[in] k        Keys, [rows][kv_heads][key_dim].
  * @param[in] v        Values, [rows][kv_heads][value_dim]. NULL if V is part of K.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (rows of Q8_0 or Q4_0), OUT_OF_RANGE (a slot), OVERFLOW,
+ * OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
                                       const int64_t* slots, const pkv_tensor* k,
@@ -130,7 +136,8 @@ PKV_API pkv_status pkv_kv_write_slots(pkv_compute compute, const pkv_kv_view* kv
  * @param[out] k        Keys, [rows][kv_heads][key_dim]. NULL: not copied.
  * @param[out] v        Values, [rows][kv_heads][value_dim]. NULL: not copied.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a slot), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (Q8_0 or Q4_0 with PACKED), OUT_OF_RANGE (a slot),
+ * OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_read_slots(pkv_compute compute, const pkv_kv_view* kv, size_t rows,
                                      const int64_t* slots, const pkv_tensor* k,
@@ -190,8 +197,8 @@ typedef struct pkv_kv_sequences {
  * @param[in] k          Keys, [queries][kv_heads][key_dim].
  * @param[in] v          Values, [queries][kv_heads][value_dim]. NULL if V is part of K.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or a position), OVERFLOW,
- * OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (rows of Q8_0 or Q4_0), OUT_OF_RANGE (a block id, a
+ * length or a position), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
                                 const pkv_kv_sequences* sequences, const pkv_tensor* k,
@@ -207,7 +214,8 @@ PKV_API pkv_status pkv_kv_write(pkv_compute compute, const pkv_kv_view* kv,
  * @param[out] k          Keys, [queries][kv_heads][key_dim]. NULL: not copied.
  * @param[out] v          Values, [queries][kv_heads][value_dim]. NULL: not copied.
  *
- * Statuses: as pkv_kv_write. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, UNSUPPORTED (Q8_0 or Q4_0 with PACKED), OUT_OF_RANGE (a block id, a
+ * length or a position), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_read(pkv_compute compute, const pkv_kv_view* kv,
                                const pkv_kv_sequences* sequences, const pkv_tensor* k,

@@ -21,10 +21,8 @@ class AttendDirect {
         heads_(task.head_end - task.head_begin),
         tiles_(task.kv, ops, scratch),
         lead_in_order_(ops.lead_in_order),
-        plain_k_(plain_ops_of(ops, task.kv.layout, task.kv.k.dtype, task.kv.k.dim)),
-        plain_v_(tiles_.latent()
-                     ? plain_k_
-                     : plain_ops_of(ops, task.kv.layout, task.kv.v.dtype, task.kv.v.dim)),
+        plain_k_(tiles_.plain_k()),
+        plain_v_(tiles_.plain_v()),
         k_scores_(plain_k_ != nullptr ? *plain_k_ : tiles_.k()),
         v_accumulate_(plain_v_ != nullptr ? *plain_v_
                       : tiles_.latent()   ? ops_of(ops, PKV_F32)
@@ -175,13 +173,14 @@ class AttendDirect {
       return;
     }
     const Ahead next = after(i, head);
-    at->next_k[i] = plain_k_ != nullptr
-                        ? put_plain(tiles_.plain_keys(next.tile, next.kv_head), next_k_tiles_ + i)
-                        : tiles_.address_of_keys(next.tile, next.kv_head);
-    at->next_v[i] = plain_v_ != nullptr
-                        ? put_plain(tiles_.plain_values(next.tile, next.kv_head), next_v_tiles_ + i)
-                    : tiles_.latent() ? at->v[i]
-                                      : tiles_.address_of_values(next.tile, next.kv_head);
+    at->next_k[i] = plain_k_ != nullptr ? put_plain(tiles_.keys_in_memory(next.tile, next.kv_head),
+                                                    next_k_tiles_ + i)
+                                        : tiles_.address_of_keys(next.tile, next.kv_head);
+    at->next_v[i] =
+        plain_v_ != nullptr
+            ? put_plain(tiles_.values_in_memory(next.tile, next.kv_head), next_v_tiles_ + i)
+        : tiles_.latent() ? at->v[i]
+                          : tiles_.address_of_values(next.tile, next.kv_head);
   }
 
   static const unsigned char* put_plain(const PlainTile& tile, PlainTile* to) {

@@ -110,6 +110,27 @@ void convert_to_rows(const unsigned char* from, pkv_dtype to_dtype, unsigned cha
     convert<Isa, from_dtype, PKV_BF16>(from, to, n);
 }
 
+// Returns a row of a caller with zeros behind it up to whole_dims(dim): itself if there are none,
+// otherwise a copy.
+static inline const unsigned char* whole_row(const unsigned char* row, pkv_dtype dtype,
+                                             uint32_t dim, unsigned char* copy) {
+  if (dim == whole_dims(dim)) return row;
+  const size_t bytes = size_t{dim} * dtype_bytes(dtype);
+  __builtin_memcpy(copy, row, bytes);
+  __builtin_memset(copy + bytes, 0, size_t{whole_dims(dim)} * dtype_bytes(dtype) - bytes);
+  return copy;
+}
+
+// Writes the first `dim` of whole_dims(dim) floats to a caller's row.
+template <class Isa>
+void put_row(const float* from, uint32_t dim, pkv_dtype dtype, unsigned char* row) {
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
+  if (dim == whole_dims(dim)) return convert_to_rows<Isa, PKV_F32>(bytes, dtype, row, dim);
+  alignas(64) unsigned char whole[max_dim * 4];
+  convert_to_rows<Isa, PKV_F32>(bytes, dtype, whole, whole_dims(dim));
+  __builtin_memcpy(row, whole, size_t{dim} * dtype_bytes(dtype));
+}
+
 // Returns the address of element (row, head, 0) in a caller's memory.
 static inline unsigned char* caller_row(const RowsView& rows, uint64_t row, uint64_t head) {
   const int64_t index =

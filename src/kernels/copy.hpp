@@ -18,7 +18,9 @@ class Copy {
     for_each_run(first, count, [&](Slot slot, TokenRange range, uint64_t row) {
       for (uint32_t head = 0; head < kv_.kv_heads; head++) {
         if (kv_.layout == PKV_LAYOUT_PLAIN) {
-          encode(from.dtype, caller_row(from, row, head), row_address(side_, slot, head));
+          const unsigned char* const given = caller_row(from, row, head);
+          unsigned char* const to = row_address(side_, slot, head);
+          is_converted(side_) ? put_elements(from.dtype, given, to) : encode(from.dtype, given, to);
           continue;
         }
         alignas(64) unsigned char encoded[tile_tokens][max_dim * 4];
@@ -43,6 +45,10 @@ class Copy {
         for (uint32_t head = 0; head < kv_.kv_heads; head++) {
           alignas(64) unsigned char stored[max_dim * 4], whole[max_dim * 4];
           unsigned char* const given = caller_row(to, row, head);
+          if (is_converted(side_)) {
+            get_elements(row_address(side_, slot, head), dims, to.dtype, given);
+            continue;
+          }
           decode(stored_row(slot, t, head, stored), to.dtype, dims == side_.dim ? given : whole);
           if (dims != side_.dim) __builtin_memcpy(given, whole, dims * dtype_bytes(to.dtype));
         }
@@ -104,6 +110,32 @@ class Copy {
     convert_to_rows<Isa, PKV_F32>(bytes, to_dtype, to, side_.dim);
   }
 
+  // The same for rows that are converted. Those of blocks are only read.
+  [[gnu::noinline]] void put_elements(pkv_dtype from_dtype, const unsigned char* from,
+                                      unsigned char* to) const {
+    const auto [dtype, dim] = side_.in_memory;
+    if (from_dtype == dtype) {
+      __builtin_memcpy(to, from, size_t{dim} * dtype_bytes(dtype));
+      return;
+    }
+    alignas(64) unsigned char copy[max_dim * 4];
+    alignas(64) float row[max_dim];
+    convert_from_rows<Isa, PKV_F32>(from_dtype, whole_row(from, from_dtype, dim, copy),
+                                    reinterpret_cast<unsigned char*>(row), side_.dim);
+    put_row<Isa>(row, dim, dtype, to);
+  }
+  [[gnu::noinline]] void get_elements(const unsigned char* from, uint32_t dims, pkv_dtype to_dtype,
+                                      unsigned char* to) const {
+    if (to_dtype == side_.in_memory.dtype) {
+      __builtin_memcpy(to, from, size_t{dims} * dtype_bytes(to_dtype));
+      return;
+    }
+    alignas(64) float row[max_dim];
+    read_row<Isa>(side_.in_memory, from, row);
+    if (rotates(side_.rotation)) rotate_back<Isa>(side_.rotation, side_.dim, row);
+    put_row<Isa>(row, dims, to_dtype, to);
+  }
+
   const unsigned char* stored_row(Slot slot, uint32_t token, uint32_t head,
                                   unsigned char* buffer) const {
     const unsigned char* const at = row_address(side_, slot, head);
@@ -144,11 +176,12 @@ void store(const CopyTask& task, const SetOps& ops) {
 template <class Isa>
 void load(const CopyTask& task, const SetOps& ops) {
   if (task.k.data != nullptr)
-    Copy<Isa>(task.kv, task.kv.k, ops, Side::k).load(task.first, task.count, task.kv.k.dim, task.k);
+    Copy<Isa>(task.kv, task.kv.k, ops, Side::k)
+        .load(task.first, task.count, format_of(task.kv.k).dim, task.k);
   if (task.v.data == nullptr) return;
   const bool latent = task.kv.v.data == nullptr;
   Copy<Isa>(task.kv, latent ? task.kv.k : task.kv.v, ops, latent ? Side::k : Side::v)
-      .load(task.first, task.count, task.kv.v.dim, task.v);
+      .load(task.first, task.count, format_of(task.kv.v).dim, task.v);
 }
 
 template <class Isa>

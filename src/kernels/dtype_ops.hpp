@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 #include "kernels/pack.hpp"
 #include "kernels/pairs.hpp"
-#include "kernels/plain_tiles.hpp"
+#include "kernels/plain_blocks.hpp"
 
 namespace pkv::kernels {
 
@@ -52,15 +52,17 @@ struct DtypeOps {
   const StoredOps* stored;
 };
 
-// The number of dtypes, from fp32 on, whose plain rows can be multiplied where they are.
-inline constexpr unsigned plain_dtypes = PKV_INT8 - PKV_F32 + 1;
+// The dtypes whose plain rows can be multiplied where they are.
+static constexpr pkv_dtype plain_dtypes[] = {PKV_F32,  PKV_F16,  PKV_BF16,
+                                             PKV_INT8, PKV_Q8_0, PKV_Q4_0};
+inline constexpr unsigned plain_dtype_count = sizeof plain_dtypes / sizeof *plain_dtypes;
 
 // The dtypes of an instruction set.
 struct SetOps {
   const DtypeOps* dtypes[last_dtype - PKV_F32 + 1];
   // ReadsInOrder (keys.hpp), or NULL.
   int (*lead_in_order)(pkv_dtype dtype, uint32_t rows, uint32_t dim);
-  // [plain_dtypes]: for plain tiles (plain_tiles.hpp); `stored` has only unpack_v. Tiles of other
+  // By plain_dtypes: for plain tiles (plain_tiles.hpp); `stored` has only unpack_v. Tiles of other
   // dtypes, and all if this is NULL, are packed first.
   const DtypeOps* plain = nullptr;
 };
@@ -69,13 +71,27 @@ static inline const DtypeOps& ops_of(const SetOps& set, pkv_dtype dtype) {
   return *set.dtypes[dtype - PKV_F32];
 }
 
-static inline const DtypeOps* plain_ops_of(const SetOps& set, pkv_layout layout, pkv_dtype dtype,
-                                           uint32_t dim) {
+static inline const DtypeOps* plain_ops_of(const SetOps& set, RowFormat row) {
   // The widest vectors have 32 elements of int8.
-  if (dtype == PKV_INT8 && dim % 32 != 0) return nullptr;
-  const unsigned i = static_cast<unsigned>(dtype - PKV_F32);
-  if (layout != PKV_LAYOUT_PLAIN || set.plain == nullptr || i >= plain_dtypes) return nullptr;
-  return set.plain[i].query_bytes != nullptr ? set.plain + i : nullptr;
+  if (set.plain == nullptr || row.dim % (row.dtype == PKV_INT8 ? 32 : tile_tokens) != 0)
+    return nullptr;
+  for (unsigned i = 0; i < plain_dtype_count; i++)
+    if (plain_dtypes[i] == row.dtype)
+      return set.plain[i].query_bytes != nullptr ? set.plain + i : nullptr;
+  return nullptr;
+}
+
+// The functions for plain rows of K or V, or NULL if they are packed into tiles first.
+struct PlainOps {
+  const DtypeOps* ops;
+  bool converted;  // rows are converted first
+};
+
+static inline PlainOps plain_ops_of(const SetOps& set, pkv_layout layout, const SideView& side) {
+  if (layout != PKV_LAYOUT_PLAIN) return {nullptr, false};
+  const DtypeOps* const as_they_are = plain_ops_of(set, format_of(side));
+  if (as_they_are != nullptr || !is_converted(side)) return {as_they_are, false};
+  return {plain_ops_of(set, {side.dtype, side.dim}), true};
 }
 
 // The rows of the largest register tile. int4 has separate sums for each of the two tiles of a
@@ -171,17 +187,19 @@ constexpr DtypeOps make_plain_ops() {
           &plain_stored<Isa, dtype>};
 }
 
-template <class Isa>
-constexpr DtypeOps make_plain_int8_ops() {
-  if constexpr (widens_signed_bytes<Isa>)
-    return make_plain_ops<Isa, PKV_INT8>();
+// Empty if the set does not multiply rows of the dtype.
+template <class Isa, pkv_dtype dtype>
+constexpr DtypeOps plain_ops_of_bytes() {
+  if constexpr (dtype == PKV_INT8 ? widens_signed_bytes<Isa> : multiplies_blocks<Isa>)
+    return make_plain_ops<Isa, dtype>();
   else
     return {};
 }
 template <class Isa>
-constexpr DtypeOps plain_ops[plain_dtypes] = {
-    make_plain_ops<Isa, PKV_F32>(), make_plain_ops<Isa, PKV_F16>(), make_plain_ops<Isa, PKV_BF16>(),
-    make_plain_int8_ops<Isa>()};
+constexpr DtypeOps plain_ops[plain_dtype_count] = {
+    make_plain_ops<Isa, PKV_F32>(),      make_plain_ops<Isa, PKV_F16>(),
+    make_plain_ops<Isa, PKV_BF16>(),     plain_ops_of_bytes<Isa, PKV_INT8>(),
+    plain_ops_of_bytes<Isa, PKV_Q8_0>(), plain_ops_of_bytes<Isa, PKV_Q4_0>()};
 
 // All dtypes of an instruction set that takes none from another one.
 template <class Isa>

@@ -9,28 +9,32 @@ namespace pkv::kernels {
 
 template <class Isa>
 void prepare(const QueryTask& task) {
-  const uint32_t heads = task.heads_per_kv_head;
+  const uint32_t heads = task.heads_per_kv_head, dim = whole_dims(task.key_dim);
   for (uint32_t head = task.head_begin; head < task.head_end; head++) {
-    float* q = task.q + (head - task.head_begin) * task.head_rows * task.key_dim;
+    float* q = task.q + (head - task.head_begin) * task.head_rows * dim;
     for (uint64_t query = 0; query < task.queries; query++)
-      for (uint32_t i = 0; i < heads; i++, q += task.key_dim) {
+      for (uint32_t i = 0; i < heads; i++, q += dim) {
         const uint64_t query_head = uint64_t{head} * heads + i;
-        scale_row<Isa>(task.rows.dtype, caller_row(task.rows, query, query_head), task.scale, q,
-                       task.key_dim);
+        alignas(64) unsigned char copy[max_dim * 4];
+        scale_row<Isa>(task.rows.dtype,
+                       whole_row(caller_row(task.rows, query, query_head), task.rows.dtype,
+                                 task.key_dim, copy),
+                       task.scale, q, dim);
         if (rotates(task.rotation)) rotate<Isa>(task.rotation, task.key_dim, q);
       }
   }
 }
 
 // Merges the parts of one row: scales them to their common maximum, adds them in order and
-// normalises the sum. result has value_dim floats. Returns the log-sum-exp if the task wants it. If
-// the row saw nothing, it is -infinity, or the sink logit, and all dims are 0.
+// normalises the sum. result has whole_dims(value_dim) floats. Returns the log-sum-exp if the task
+// wants it. If the row saw nothing, it is -infinity, or the sink logit, and all dims are 0.
 template <class Isa>
 float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const float* sink_logit,
                   float* result) {
   using F = Floats<Isa>;
   const float infinity = __builtin_inff();
-  for (uint32_t d = 0; d < task.value_dim; d += F::size) F(0.0f).store_aligned(result + d);
+  const uint32_t dim = whole_dims(task.value_dim);
+  for (uint32_t d = 0; d < dim; d += F::size) F(0.0f).store_aligned(result + d);
   if (!merged_saw(task, head, row)) return sink_logit != nullptr ? *sink_logit : -infinity;
 
   float max = merged_max(task, head, row);
@@ -43,13 +47,13 @@ float merge_parts(const FinishTask& task, uint64_t head, uint64_t row, const flo
     // A part whose scores are all -infinity adds nothing to finite scores of other parts. If there
     // are no other parts, the result is 0 / 0.
     if (part.max[at] != -infinity || max == -infinity) sum += weight * part.sum[at];
-    const float* out = part.out + at * task.value_dim;
-    for (uint32_t d = 0; d < task.value_dim; d += F::size)
+    const float* out = part.out + at * dim;
+    for (uint32_t d = 0; d < dim; d += F::size)
       Isa::fma(F(weight), F::load_unaligned(out + d), F::load_aligned(result + d))
           .store_aligned(result + d);
   }
   const F inverse(1 / sum);
-  for (uint32_t d = 0; d < task.value_dim; d += F::size)
+  for (uint32_t d = 0; d < dim; d += F::size)
     (F::load_aligned(result + d) * inverse).store_aligned(result + d);
   return task.lse != nullptr ? max + __builtin_logf(sum) : 0;
 }
@@ -66,9 +70,8 @@ void finish(const FinishTask& task) {
         const float lse =
             merge_parts<Isa>(task, head - task.head_begin, query * heads + i, sink, result);
         if (rotates(task.rotation)) rotate_back<Isa>(task.rotation, task.value_dim, result);
-        convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(result),
-                                      task.rows.dtype, caller_row(task.rows, query, query_head),
-                                      task.value_dim);
+        put_row<Isa>(result, task.value_dim, task.rows.dtype,
+                     caller_row(task.rows, query, query_head));
         if (task.lse != nullptr) task.lse[query * task.lse_stride + query_head] = lse;
       }
   }
@@ -78,30 +81,32 @@ void finish(const FinishTask& task) {
 template <class Isa>
 void merge(const MergeTask& task) {
   using F = Floats<Isa>;
+  const uint32_t dim = whole_dims(task.dim);
   alignas(64) float merged[max_dim], one[max_dim];
+  alignas(64) unsigned char copy[max_dim * 4];
   for (uint64_t row = 0; row < task.rows; row++) {
     for (uint32_t head = 0; head < task.heads; head++) {
       const uint64_t at = row * task.heads + head;
       float max = -__builtin_inff(), sum = 0;
       for (uint32_t i = 0; i < task.count; i++)
         max = lse_of(task, i, at) > max ? lse_of(task, i, at) : max;
-      for (uint32_t d = 0; d < task.dim; d += F::size) F(0.0f).store_aligned(merged + d);
+      for (uint32_t d = 0; d < dim; d += F::size) F(0.0f).store_aligned(merged + d);
       for (uint32_t i = 0; i < task.count; i++) {
         const float weight = exp_of_negative<Isa>(lse_of(task, i, at) - shift_of(max));
         sum += weight;
         // A call that saw nothing, or almost nothing, adds nothing to the result.
         if (weight == 0.0f) continue;
-        convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, caller_row(task.out[i], row, head),
-                                        reinterpret_cast<unsigned char*>(one), task.dim);
-        for (uint32_t d = 0; d < task.dim; d += F::size)
+        const unsigned char* const result =
+            whole_row(caller_row(task.out[i], row, head), task.out[i].dtype, task.dim, copy);
+        convert_from_rows<Isa, PKV_F32>(task.out[i].dtype, result,
+                                        reinterpret_cast<unsigned char*>(one), dim);
+        for (uint32_t d = 0; d < dim; d += F::size)
           Isa::fma(F(weight), F::load_aligned(one + d), F::load_aligned(merged + d))
               .store_aligned(merged + d);
       }
-      for (uint32_t d = 0; d < task.dim && sum != 0.0f; d += F::size)
+      for (uint32_t d = 0; d < dim && sum != 0.0f; d += F::size)
         (F::load_aligned(merged + d) / F(sum)).store_aligned(merged + d);
-      convert_to_rows<Isa, PKV_F32>(reinterpret_cast<const unsigned char*>(merged),
-                                    task.merged.dtype, caller_row(task.merged, row, head),
-                                    task.dim);
+      put_row<Isa>(merged, task.dim, task.merged.dtype, caller_row(task.merged, row, head));
       if (task.merged_lse != nullptr)
         task.merged_lse[at] = sum == 0.0f ? -__builtin_inff() : max + __builtin_logf(sum);
     }

@@ -30,7 +30,8 @@ struct Table {
 
 // The last value of each enum. A new value makes `switch` statements over the enum fail to compile
 // (element_bits() for a dtype, isa_name() for an instruction set), and moves these ends.
-inline constexpr pkv_dtype last_dtype = PKV_FP8_E5M2;
+// The dtypes after last_dtype are those of rows that are only read.
+inline constexpr pkv_dtype last_dtype = PKV_FP8_E5M2, last_read_dtype = PKV_Q4_0;
 inline constexpr pkv_isa last_isa = PKV_ISA_NEON_BF16;
 
 // Returns whether K and V can be stored in the dtype.

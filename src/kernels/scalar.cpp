@@ -22,7 +22,7 @@ constexpr float min_quantised = 1e-30f;
 class StoredRow {
  public:
   StoredRow(const KvView& kv, const SideView& side, Side which, uint64_t position, uint32_t head)
-      : side_(side), which_(which) {
+      : side_(side), format_(format_of(side)), which_(which) {
     const Slot slot = slot_of(kv, position);
     packed_ = kv.layout == PKV_LAYOUT_PACKED;
     token_ = static_cast<uint32_t>(slot.offset % tile_tokens);
@@ -30,15 +30,20 @@ class StoredRow {
   }
 
   float get(uint32_t dim) const {
+    if (dim >= format_.dim) return 0;
     const uint32_t i = index(dim);
-    switch (side_.dtype) {
+    switch (format_.dtype) {
+      case PKV_Q8_0:
+      case PKV_Q4_0:
+        return get_of_block(at_ + row_bytes(format_.dtype, dim / block_dims * block_dims),
+                            dim % block_dims);
       case PKV_INT8:
         return scale_of(dim) * static_cast<float>(static_cast<int8_t>(at_[i]));
       case PKV_INT4:
         return scale_of(dim) *
                static_cast<float>(static_cast<int8_t>(at_[i / 2] << (i % 2 != 0 ? 0 : 4)) >> 4);
       default:
-        return scalar::load(side_.dtype, element(i));
+        return scalar::load(format_.dtype, element(i));
     }
   }
 
@@ -46,10 +51,10 @@ class StoredRow {
     if (side_.dtype == PKV_INT8) set_int8(row);
     for (uint32_t begin = 0; begin < side_.dim && side_.dtype == PKV_INT4; begin += int4_group_size)
       set_int4(row, begin);
-    for (uint32_t d = 0; d < side_.dim && scales_per_row(side_.dtype, side_.dim) == 0; d++)
-      scalar::store(side_.dtype, element(index(d)), row[d]);
+    for (uint32_t d = 0; d < format_.dim && scales_per_row(side_.dtype, side_.dim) == 0; d++)
+      scalar::store(format_.dtype, element(index(d)), row[d]);
   }
-  unsigned char* element(uint32_t i) const { return at_ + i * element_bits(side_.dtype) / 8; }
+  unsigned char* element(uint32_t i) const { return at_ + i * element_bits(format_.dtype) / 8; }
   uint32_t index(uint32_t dim) const {
     if (!packed_) return dim;
     return which_ == Side::k ? packed_k_index(side_.dtype, token_, dim)
@@ -72,6 +77,14 @@ class StoredRow {
     unsigned char* const scales =
         at_ + elements_bytes(side_.dtype, side_.dim) * (packed_ ? tile_tokens : 1);
     return scales + (packed_ ? i * tile_tokens + token_ : i) * scale_bytes(side_.dtype);
+  }
+
+  float get_of_block(const unsigned char* block, uint32_t dim) const {
+    const float scale = scalar::load(PKV_F16, block);
+    block += scale_bytes(format_.dtype);
+    if (format_.dtype == PKV_Q8_0)
+      return scale * static_cast<float>(static_cast<int8_t>(block[dim]));
+    return scale * static_cast<float>((dim < 16 ? block[dim] & 15 : block[dim - 16] >> 4) - 8);
   }
 
   float scale_of(uint32_t dim) const {
@@ -125,6 +138,7 @@ class StoredRow {
   }
 
   const SideView& side_;
+  const RowFormat format_;
   const Side which_;
   bool packed_;
   uint32_t token_;
@@ -206,15 +220,16 @@ size_t attend_scratch_bytes(const AttendTask&) { return 0; }
 void store_side(const KvView& kv, const SideView& side, Side which, uint64_t first, uint64_t count,
                 const RowsView& from) {
   // NaN keeps its bits if elements are neither scaled nor rotated.
-  const bool as_they_are = scales_per_row(side.dtype, side.dim) == 0 && !rotates(side.rotation);
+  const RowFormat format = format_of(side);
+  const bool as_they_are = scales_per_row(format.dtype, format.dim) == 0 && !rotates(side.rotation);
   float row[max_dim];
   for (uint64_t i = 0; i < count; i++) {
     for (uint32_t head = 0; head < kv.kv_heads; head++) {
       StoredRow stored(kv, side, which, first + i, head);
-      for (uint32_t d = 0; d < side.dim; d++) {
+      for (uint32_t d = 0; d < format.dim; d++) {
         const unsigned char* given = caller_element(from, i, head, d);
         if (as_they_are)
-          scalar::convert(from.dtype, given, side.dtype, stored.element(stored.index(d)));
+          scalar::convert(from.dtype, given, format.dtype, stored.element(stored.index(d)));
         else
           row[d] = scalar::load(from.dtype, given);
       }
@@ -250,8 +265,8 @@ void load_side(const KvView& kv, const SideView& side, Side which, uint32_t dims
         continue;
       }
       for (uint32_t d = 0; d < dims; d++) {
-        if (scales_per_row(side.dtype, side.dim) == 0)
-          scalar::convert(side.dtype, stored.element(stored.index(d)), to.dtype,
+        if (const RowFormat format = format_of(side); scales_per_row(format.dtype, format.dim) == 0)
+          scalar::convert(format.dtype, stored.element(stored.index(d)), to.dtype,
                           caller_element(to, i, head, d));
         else
           scalar::store(to.dtype, caller_element(to, i, head, d), stored.get(d));
@@ -263,10 +278,11 @@ void load_side(const KvView& kv, const SideView& side, Side which, uint32_t dims
 void load(const CopyTask& task) {
   const bool latent = task.kv.v.data == nullptr;
   if (task.k.data != nullptr)
-    load_side(task.kv, task.kv.k, Side::k, task.kv.k.dim, task.first, task.count, task.k);
+    load_side(task.kv, task.kv.k, Side::k, format_of(task.kv.k).dim, task.first, task.count,
+              task.k);
   if (task.v.data != nullptr)
-    load_side(task.kv, latent ? task.kv.k : task.kv.v, latent ? Side::k : Side::v, task.kv.v.dim,
-              task.first, task.count, task.v);
+    load_side(task.kv, latent ? task.kv.k : task.kv.v, latent ? Side::k : Side::v,
+              format_of(task.kv.v).dim, task.first, task.count, task.v);
 }
 
 void transfer(const TransferTask& task) {
@@ -291,7 +307,9 @@ void prepare(const QueryTask& task) {
     for (uint64_t row = 0; row < rows; row++) {
       const uint32_t query_head =
           head * task.heads_per_kv_head + static_cast<uint32_t>(row % task.heads_per_kv_head);
-      float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * task.key_dim;
+      const uint32_t dim = whole_dims(task.key_dim);
+      float* q = task.q + ((head - task.head_begin) * task.head_rows + row) * dim;
+      for (uint32_t d = task.key_dim; d < dim; d++) q[d] = 0;
       for (uint32_t d = 0; d < task.key_dim; d++)
         q[d] = scalar::load(task.rows.dtype, caller_element(task.rows, row / task.heads_per_kv_head,
                                                             query_head, d)) *
@@ -323,7 +341,7 @@ void finish_row(const FinishTask& task, uint32_t head, uint64_t row) {
     for (uint32_t i = 0; i < task.parts; i++) {
       const uint64_t at = row_of_part(task.part[i], part_head, row);
       value += std::exp(task.part[i].max[at] - shift_of(max)) *
-               task.part[i].out[at * task.value_dim + d];
+               task.part[i].out[at * whole_dims(task.value_dim) + d];
     }
     result[d] = saw ? value / sum : 0.0f;
   }

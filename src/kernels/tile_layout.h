@@ -7,8 +7,12 @@
 //   int8  dim bytes, one n each; then one fp32 scale
 //   int4  dim / 2 bytes, two n each, the even dim in the lower half;
 //         then one bf16 scale per 32 dims
-// A packed tile holds the elements of 16 rows in the order of packed_k_index() or packed_v_index(),
-// then their scales, [scale][16 tokens]; it is padded to a multiple of 64 bytes.
+//   q8_0  one f16 scale and 32 bytes, one n each, per 32 dims
+//   q4_0  one f16 scale and 16 bytes per 32 dims: byte i has n + 8 of dim i in its lower half, and
+//         that of dim i + 16 in its upper half
+// Tiles are never of the last two. A packed tile holds the elements of 16 rows in the order of
+// packed_k_index() or packed_v_index(), then their scales, [scale][16 tokens]; it is padded to a
+// multiple of 64 bytes.
 #pragma once
 
 #include "kernels/views.h"
@@ -16,6 +20,12 @@
 namespace pkv::kernels {
 
 inline constexpr uint32_t int4_group_size = 32;  // dims that share a scale
+inline constexpr uint32_t block_dims = 32;       // dims of a block of q8_0 or q4_0
+
+// Returns whether rows are blocks of a scale and elements each.
+static inline constexpr bool is_in_blocks(pkv_dtype dtype) {
+  return dtype == PKV_Q8_0 || dtype == PKV_Q4_0;
+}
 
 static inline constexpr bool is_fp8(pkv_dtype dtype) {
   return dtype == PKV_FP8_E4M3 || dtype == PKV_FP8_E5M2;
@@ -31,17 +41,20 @@ static inline constexpr uint32_t element_bits(pkv_dtype dtype) {
     case PKV_INT8:
     case PKV_FP8_E4M3:
     case PKV_FP8_E5M2:
+    case PKV_Q8_0:
       return 8;
     case PKV_INT4:
+    case PKV_Q4_0:
       return 4;
   }
   return 0;
 }
 
 static inline constexpr uint32_t scales_per_row(pkv_dtype dtype, uint32_t dim) {
-  return dtype == PKV_INT8   ? 1
-         : dtype == PKV_INT4 ? (dim + int4_group_size - 1) / int4_group_size
-                             : 0;
+  return dtype == PKV_INT8     ? 1
+         : dtype == PKV_INT4   ? (dim + int4_group_size - 1) / int4_group_size
+         : is_in_blocks(dtype) ? dim / block_dims
+                               : 0;
 }
 static inline constexpr uint32_t scale_bytes(pkv_dtype dtype) { return dtype == PKV_INT8 ? 4 : 2; }
 

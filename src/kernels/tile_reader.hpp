@@ -1,8 +1,11 @@
 // Reads the tiles of a sequence in either layout. Packed tiles are read in place. Plain rows are
-// packed into a tile in working memory first, or multiplied where they are (plain_tiles.hpp).
+// packed into a tile in working memory first, or multiplied where they are (plain_tiles.hpp). Rows
+// of other formats (SideView::in_memory) are converted before either, unless the instruction set
+// multiplies them.
 #pragma once
 
 #include "kernels/dtype_ops.hpp"
+#include "kernels/read_row.hpp"
 #include "kernels/scratch.h"
 #include "kernels/tokens.h"
 
@@ -16,13 +19,20 @@ class TileReader {
         k_(ops_of(ops, kv.k.dtype)),
         v_(ops_of(ops, kv.v.dtype)),
         latent_(kv.v.data == nullptr),
+        plain_k_(plain_ops_of(ops, kv.layout, kv.k)),
+        plain_v_(latent_ ? plain_k_ : plain_ops_of(ops, kv.layout, kv.v)),
         k_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
         v_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
-        columns_(scratch.take<float>(max_dim * tile_tokens)) {}
+        columns_(scratch.take<float>(max_dim * tile_tokens)),
+        k_floats_(floats_of(kv.k, scratch)),
+        v_floats_(latent_ ? nullptr : floats_of(kv.v, scratch)) {}
 
   const DtypeOps& k() const { return k_; }
   const DtypeOps& v() const { return v_; }
   bool latent() const { return latent_; }
+  // The functions for plain rows; NULL if K or V is read in tiles.
+  const DtypeOps* plain_k() const { return plain_k_.ops; }
+  const DtypeOps* plain_v() const { return plain_v_.ops; }
 
   // Makes the tile at `position` tile number i of the step. Only tokens of `present` can be read.
   void put(uint32_t i, uint64_t position, TokenMask present) {
@@ -50,13 +60,26 @@ class TileReader {
     return tile(i, kv_.v, head, v_.stored->pack_v, v_tiles_);
   }
 
-  // Returns K or V of a tile of plain rows, where they are. The rows of tokens that are not present
-  // are those of others.
-  PlainTile plain_keys(uint32_t i, uint32_t head) const {
+  // Returns K or V of a tile of plain rows, where they are, or converted. The rows of tokens that
+  // are not present are those of others. If V is a part of K, ask for K first.
+  PlainTile plain_keys(uint32_t i, uint32_t head) {
+    if (!plain_k_.converted) return keys_in_memory(i, head);
+    convert(i, kv_.k, head, k_converted_[i]);
+    return {k_converted_[i], 0, 0};
+  }
+  PlainTile plain_values(uint32_t i, uint32_t head) {
+    if (!plain_v_.converted) return values_in_memory(i, head);
+    if (latent_) return {k_converted_[i], 0, 0};
+    convert(i, kv_.v, head, v_converted_[i]);
+    return {v_converted_[i], 0, 0};
+  }
+
+  // Returns the rows as they are in memory. If they are converted, they can only be prefetched.
+  PlainTile keys_in_memory(uint32_t i, uint32_t head) const {
     return {k_rows_[i], head * kv_.k.head_stride, elements_bytes(kv_.k.dtype, kv_.k.dim)};
   }
-  PlainTile plain_values(uint32_t i, uint32_t head) const {
-    if (latent_) return plain_keys(i, head);
+  PlainTile values_in_memory(uint32_t i, uint32_t head) const {
+    if (latent_) return keys_in_memory(i, head);
     return {v_rows_[i], head * kv_.v.head_stride, elements_bytes(kv_.v.dtype, kv_.v.dim)};
   }
 
@@ -84,6 +107,12 @@ class TileReader {
 
  private:
   static constexpr size_t max_tile_bytes = max_dim * tile_tokens * 4;
+  using RowAddresses = const unsigned char* [tile_tokens];
+
+  static float* floats_of(const SideView& side, Scratch& scratch) {
+    return is_converted(side) ? scratch.take<float>(tiles_per_step * tile_tokens * side.dim)
+                              : nullptr;
+  }
 
   // Finds the rows of the tokens of `present` for KV head 0.
   void find_rows(uint32_t i, uint64_t position, TokenMask present) {
@@ -109,9 +138,11 @@ class TileReader {
                             unsigned char* packed) {
     if (kv_.layout == PKV_LAYOUT_PACKED) return row_address(side, places_[i], head);
     unsigned char* const to = packed + i * max_tile_bytes;
-    const auto& of_head_0 = &side == &kv_.k ? k_rows_[i] : v_rows_[i];
-    const unsigned char* rows[tile_tokens];
-    for (uint32_t t = 0; t < tile_tokens; t++) rows[t] = of_head_0[t] + head * side.head_stride;
+    RowAddresses rows;
+    if (is_converted(side))
+      convert(i, side, head, rows);
+    else
+      for (uint32_t t = 0; t < tile_tokens; t++) rows[t] = row_in_memory(i, side, head, t);
     for (uint32_t t = 0; t < tile_tokens;) {  // by runs of tokens that are present
       if ((present_[i] >> t & 1) == 0) {
         t++;
@@ -123,6 +154,24 @@ class TileReader {
       t = end;
     }
     return to;
+  }
+
+  const unsigned char* row_in_memory(uint32_t i, const SideView& side, uint32_t head,
+                                     uint32_t t) const {
+    return (&side == &kv_.k ? k_rows_ : v_rows_)[i][t] + head * side.head_stride;
+  }
+
+  // Converts the rows of the tokens that are present.
+  void convert(uint32_t i, const SideView& side, uint32_t head, RowAddresses& rows) {
+    const size_t first = size_t{i} * tile_tokens * side.dim;
+    float* const to = (&side == &kv_.k ? k_floats_ : v_floats_) + first;
+    const auto any = static_cast<uint32_t>(__builtin_ctz(present_[i]));
+    for (uint32_t t = 0; t < tile_tokens; t++) {
+      const bool present = (present_[i] >> t & 1) != 0;
+      float* const row = to + size_t{present ? t : any} * side.dim;
+      if (present) read_row<Isa>(side.in_memory, row_in_memory(i, side, head, t), row);
+      rows[t] = reinterpret_cast<const unsigned char*>(row);
+    }
   }
 
   const unsigned char* address(uint32_t i, const SideView& side, uint32_t head,
@@ -141,14 +190,17 @@ class TileReader {
   const DtypeOps& k_;
   const DtypeOps& v_;
   const bool latent_;
+  const PlainOps plain_k_, plain_v_;
   unsigned char* const k_tiles_;  // tiles that were packed from plain rows
   unsigned char* const v_tiles_;
-  float* const columns_;  // K of a tile in fp32, where V is a part of it
+  float* const columns_;   // K of a tile in fp32, where V is a part of it
+  float* const k_floats_;  // converted rows, or NULL
+  float* const v_floats_;
+  RowAddresses k_converted_[tiles_per_step], v_converted_[tiles_per_step];
   TokenMask present_[tiles_per_step] = {};
   Slot places_[2 * tiles_per_step] = {};
   // The rows of plain tiles, for KV head 0.
-  const unsigned char *k_rows_[2 * tiles_per_step][tile_tokens],
-      *v_rows_[2 * tiles_per_step][tile_tokens];
+  RowAddresses k_rows_[2 * tiles_per_step], v_rows_[2 * tiles_per_step];
 };
 
 }  // namespace pkv::kernels

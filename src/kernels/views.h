@@ -14,6 +14,10 @@ namespace pkv::kernels {
 inline constexpr uint32_t tile_tokens = 16;  // tokens of a packed tile
 inline constexpr uint32_t max_dim = 576;     // of K and of V
 
+// Kernels compute with a multiple of 16 dims. Queries, and partial results, have zeros (or numbers
+// that nobody reads) behind the dims of a row, up to this number.
+static inline constexpr uint32_t whole_dims(uint32_t dim) { return (dim + 15) / 16 * 16; }
+
 // The rotation of rows of K or of V before they are stored: HADAMARD, a caller's matrix, or none.
 struct Rotation {
   uint32_t block = 0;             // HADAMARD: dims that are transformed together; or 0
@@ -22,6 +26,12 @@ struct Rotation {
 
 // Which of the two rows of a token.
 enum class Side { k, v };
+
+// What a row has in memory if that is not what kernels take.
+struct RowFormat {
+  pkv_dtype dtype;
+  uint32_t dim;
+};
 
 // K or V of one layer. Strides are in bytes. Block b begins at data + b * block_stride. In it, for
 // KV head h,
@@ -32,9 +42,18 @@ struct SideView {
   unsigned char* data;
   int64_t block_stride, row_stride, head_stride;
   pkv_dtype dtype;
-  uint32_t dim;
+  uint32_t dim;            // a multiple of 16
   Rotation rotation = {};  // of the stored rows; a caller's rows are never rotated
+  // Rows of the plain layout whose dims are no multiple of 16, or whose type cannot be stored, are
+  // read as whole_dims() of F32: `dtype` and `dim`. This is what they have in memory. Otherwise its
+  // dim is 0.
+  RowFormat in_memory = {};
 };
+
+static inline constexpr bool is_converted(const SideView& side) { return side.in_memory.dim != 0; }
+static inline constexpr RowFormat format_of(const SideView& side) {
+  return is_converted(side) ? side.in_memory : RowFormat{side.dtype, side.dim};
+}
 
 struct KvView {
   SideView k;
@@ -123,12 +142,12 @@ struct AttendTask {
   uint64_t begin, end;
   uint64_t sinks;  // positions below this are seen whatever QueryView::begin is
   ScoreTransform transform;
-  const float* q;  // in: [heads][rows][key_dim], already multiplied by the scale
+  const float* q;  // in: [heads][rows][kv.k.dim], already multiplied by the scale
   // The scale that q was multiplied by. A kernel may divide by it and, if a row is then bf16,
   // multiply it as bf16.
   float scale;
   pkv_dtype results;       // the dtype of the results, which limits the rounding of weights
-  float* out;              // out: [heads][rows][value_dim], the sum of exp(score - max) * v
+  float* out;              // out: [heads][rows][kv.v.dim], the sum of exp(score - max) * v
   float* max;              // out: [heads][rows], -infinity if nothing was seen
   float* sum;              // out: [heads][rows], the sum of exp(score - max); 0 if nothing was seen
   unsigned char* scratch;  // Table::attend_scratch_bytes() of memory, aligned to 64 bytes
@@ -139,7 +158,7 @@ struct AttendTask {
 inline constexpr uint32_t min_matmul_rows = 16;
 
 // A partial result of some rows. Row r of head h has index i = h * head_rows + r: its result is
-// max[i], sum[i] and value_dim floats from out + i * value_dim on.
+// max[i], sum[i] and value_dim floats from out + i * whole_dims(value_dim) on.
 struct Partial {
   const float* out;
   const float* max;
@@ -167,7 +186,8 @@ struct QueryTask {
   uint32_t head_begin, head_end, heads_per_kv_head, queries, key_dim;
   float scale;
   RowsView rows;  // in: row i is query i, its heads are query heads
-  float* q;       // out: row r of head h begins at ((h - head_begin) * head_rows + r) * key_dim
+  // out: row r of head h is whole_dims(key_dim) floats, number (h - head_begin) * head_rows + r.
+  float* q;
   uint64_t head_rows;      // rows from one head to the next in q
   Rotation rotation = {};  // of K; the queries get the same rotation
 };

@@ -140,6 +140,8 @@ double bound(pkv_dtype dtype, double x, double m) {
       return std::max(std::ldexp(std::abs(x), -4), std::ldexp(1, -10));
     case PKV_FP8_E5M2:
       return std::max(std::ldexp(std::abs(x), -3), std::ldexp(1, -17));
+    default:
+      break;
   }
   return 0;
 }

@@ -344,7 +344,7 @@ TEST(KvErrors, NameTheValuesOfEnums) {
   EXPECT_NE(std::string::npos, refused(memory.view, mask, row.tensor()).find("kind is PARENTS"));
   pkv_kv_view view = memory.view;
   value(view.dtype, -1);
-  EXPECT_EQ("kv: dtype -1 is none of F32, F16, BF16, INT8, INT4, FP8_E4M3, FP8_E5M2",
+  EXPECT_EQ("kv: dtype -1 is none of F32, F16, BF16, INT8, INT4, FP8_E4M3, FP8_E5M2, Q8_0, Q4_0",
             refused(view, tree, row.tensor()));
   view = memory.view;
   value(view.layout, 2);

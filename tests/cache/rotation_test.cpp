@@ -148,6 +148,8 @@ double loss(pkv_dtype dtype) {
       return 0.04;
     case PKV_FP8_E5M2:
       return 0.08;
+    default:
+      break;
   }
   return 0;
 }

@@ -417,6 +417,8 @@ Function attention_row() {
   in_view(WITH(it.v = nullptr, it.latent = 1), fine);
   in_view(WITH(it.v = nullptr, it.latent = 1, it.value_dim = 32), invalid);
   in_view(WITH(it.v = nullptr, it.latent = 1, it.value_dtype = PKV_F16), invalid);
+  in_view(WITH(it.dtype = PKV_Q4_0), unsupported);  // the cache has tiles
+  in_view(WITH(it.key_dim = dim - 1), invalid);
   in_view(WITH(it.k_block_stride = -1), range);
   in_view(WITH(it.v_row_stride = INT64_MAX, it.block_size = 32, it.k_bytes = 0), overflow);
   in_view(WITH(it.v_block_stride = INT64_MAX), overflow);
@@ -475,8 +477,9 @@ Function merge_row() {
   add("rows 2^61", 4, uint64_t{1} << 61, overflow);
   add("no heads", 5, 0, invalid);
   add("heads UINT32_MAX", 5, UINT32_MAX, invalid);
-  for (const uint32_t bad : {0u, 8u, 20u, 592u, UINT32_MAX, UINT32_MAX - 15})
-    add("dim not a multiple of 16 up to 576", 6, bad, invalid);
+  for (const uint32_t bad : {0u, 577u, 592u, UINT32_MAX, UINT32_MAX - 15})
+    add("dim not 1 to 576", 6, bad, invalid);
+  for (const uint32_t fewer : {1u, 8u, 15u}) add("fewer dims", 6, fewer, fine);
   row.add(
       "second lse NULL",
       [](World&, Values& values) { reinterpret_cast<const float**>(values[3])[1] = nullptr; },

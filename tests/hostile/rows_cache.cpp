@@ -220,6 +220,8 @@ std::vector<Case> config_cases() {
   add(CONFIG(g.kind = PKV_LAYERS_LATENT, g.value_dtype = PKV_F16), invalid);
   add(CONFIG(g.window = 16, g.sink_tokens = 4), fine);
   add(CONFIG(g.dtype = PKV_INT4, g.value_dtype = PKV_FP8_E5M2), fine);
+  add(CONFIG(g.dtype = PKV_Q8_0), unsupported);
+  add(CONFIG(g.value_dtype = PKV_Q4_0), unsupported);
   static const auto known = made<pkv_prefix_config>();
   static pkv_prefix_config many_events = known, at_once = known, never = known;
   many_events.max_events = UINT32_MAX;

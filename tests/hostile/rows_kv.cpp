@@ -43,6 +43,14 @@ void add_view_cases(Function& row, size_t at, bool writes) {
       invalid);
   add(WITH(it.latent = 1), invalid);
   add(WITH(it.latent = 2), invalid);
+  add(WITH(it.dtype = PKV_Q8_0), invalid);  // no multiple of 32 dims
+  add(WITH(it.layout = PKV_LAYOUT_PACKED, it.value_dtype = PKV_Q4_0), unsupported);
+  add(WITH(it.key_dim = 0), invalid);
+  add(WITH(it.key_dim = 577), invalid);
+  add(WITH(it.key_dim = 3, it.value_dim = dim - 1), fine);
+  add(WITH(it.dtype = it.value_dtype = PKV_INT8, it.key_dim = dim - 1), invalid);
+  add(WITH(it.value_dim = dim - 1, it.rotation = PKV_ROTATION_HADAMARD), invalid);
+  add(WITH(it.layout = PKV_LAYOUT_PACKED, it.key_dim = dim - 1), invalid);
   add(WITH(it.block_size = 0), invalid);
   add(WITH(it.kv_heads = 0), invalid);
   add(WITH(it.blocks = 0), invalid);
@@ -123,6 +131,9 @@ Function plan_row() {
   add(WITH(it.latent = 1), fine);
   add(WITH(it.latent = 2), invalid);
   add(WITH(it.latent = 1, it.value_dim = 32), invalid);
+  add(WITH(it.dtype = PKV_Q4_0, it.key_dim = it.value_dim = 32), fine);
+  add(WITH(it.layout = PKV_LAYOUT_PACKED, it.dtype = PKV_Q4_0), unsupported);
+  add(WITH(it.key_dim = dim + 1), fine);
   return row;
 }
 

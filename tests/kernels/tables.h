@@ -29,7 +29,7 @@ inline void PrintTo(const NamedTable& table, std::ostream* out) { *out << table.
 using pkv::test::instruction_sets;
 using pkv::test::stored_dtypes;
 static_assert(pkv::test::unknown_isa == last_isa + 1);
-static_assert(pkv::test::unknown_dtype == last_dtype + 1);
+static_assert(pkv::test::unknown_dtype == last_read_dtype + 1);
 inline constexpr pkv_dtype row_dtypes[] = {PKV_F32, PKV_F16, PKV_BF16};
 inline constexpr pkv_layout layouts[] = {PKV_LAYOUT_PACKED, PKV_LAYOUT_PLAIN};
 

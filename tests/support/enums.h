@@ -10,7 +10,9 @@ namespace pkv::test {
 
 inline constexpr pkv_dtype stored_dtypes[] = {PKV_F32,  PKV_F16,      PKV_BF16,    PKV_INT8,
                                               PKV_INT4, PKV_FP8_E4M3, PKV_FP8_E5M2};
-inline constexpr auto unknown_dtype = static_cast<pkv_dtype>(PKV_F32 + std::size(stored_dtypes));
+inline constexpr pkv_dtype read_dtypes[] = {PKV_Q8_0, PKV_Q4_0};  // only read, and not stored
+inline constexpr auto unknown_dtype =
+    static_cast<pkv_dtype>(PKV_F32 + std::size(stored_dtypes) + std::size(read_dtypes));
 
 // The best one that a machine can run comes last.
 inline constexpr pkv_isa instruction_sets[] = {
@@ -35,6 +37,10 @@ inline const char* name_of(pkv_dtype dtype) {
       return "fp8_e4m3";
     case PKV_FP8_E5M2:
       return "fp8_e5m2";
+    case PKV_Q8_0:
+      return "q8_0";
+    case PKV_Q4_0:
+      return "q4_0";
   }
   return "unknown";
 }

@@ -25,6 +25,8 @@ struct EnumValues<pkv_dtype> {
       {PKV_INT4, "INT4"},
       {PKV_FP8_E4M3, "FP8_E4M3"},
       {PKV_FP8_E5M2, "FP8_E5M2"},
+      {PKV_Q8_0, "Q8_0"},
+      {PKV_Q4_0, "Q4_0"},
   };
 };
 

@@ -62,7 +62,7 @@ class SplitRunner {
     kernels::AttendTask task = task_of(split);
     task.q = scratch;
     task.out = split.needs_merge ? shared_ + split.result_offset : scratch + query_floats_;
-    task.max = task.out + work_.rows(split) * work_.heads(split) * call_.shape.value_dim;
+    task.max = task.out + work_.rows(split) * work_.heads(split) * call_.shape.value_floats();
     task.sum = task.max + work_.rows(split) * work_.heads(split);
     task.scratch = reinterpret_cast<unsigned char*>(scratch + query_floats_ + result_floats_);
     kernels_.attend(task);
@@ -73,15 +73,15 @@ class SplitRunner {
   // chunk has one split that needs no merge, `result` is that split's result; otherwise it is NULL.
   void finish(size_t chunk_index, float* result) {
     const SplitChunk& chunk = work_.chunks()[chunk_index];
-    const uint32_t value_dim = call_.shape.value_dim;
+    const uint32_t floats = call_.shape.value_floats();
     const std::span<kernels::Partial> parts =
         std::span(parts_).subspan(first_part_[chunk_index], chunk.splits.size());
     for (size_t i = 0; i < parts.size(); i++) {
       const KvSplit& split = work_.splits()[chunk.splits[i]];
       float* const out = result != nullptr ? result : shared_ + split.result_offset;
       const uint64_t rows = work_.rows(split) * work_.heads(split), first = chunk.first_rows[i];
-      parts[i] = {out + first * value_dim, out + rows * value_dim + first,
-                  out + rows * (value_dim + 1) + first, work_.rows(split)};
+      parts[i] = {out + first * floats, out + rows * floats + first,
+                  out + rows * (floats + 1) + first, work_.rows(split)};
     }
     const uint64_t query = chunk.reading->first_query + chunk.first;
     kernels::FinishTask task{};
@@ -89,7 +89,7 @@ class SplitRunner {
     task.head_end = chunk.head_end;
     task.heads_per_kv_head = call_.shape.heads_per_kv_head();
     task.queries = chunk.queries;
-    task.value_dim = value_dim;
+    task.value_dim = call_.shape.value_dim;
     task.rotation = chunk.reading->kv.v.rotation;
     task.parts = static_cast<uint32_t>(parts.size());
     task.part = parts.data();
@@ -115,7 +115,8 @@ class SplitRunner {
     uint64_t rows = 0;
     for (const uint32_t i : split.chunks) {
       const QueryChunk& chunk = work_.chunks()[i];
-      kernels_.prepare(query_task(call_, chunk, q + rows * call_.shape.key_dim, work_.rows(split)));
+      kernels_.prepare(
+          query_task(call_, chunk, q + rows * call_.shape.key_floats(), work_.rows(split)));
       rows += uint64_t{chunk.queries} * call_.shape.heads_per_kv_head();
     }
   }
@@ -185,8 +186,8 @@ void attend_stateless(Compute& compute, const pkv_kv_view& kv, const pkv_kv_sequ
          call.params.top_blocks);
   const rows::Sequences checked(kv, view, given, call.params.window.window,
                                 call.params.window.sinks, call.params.masks_new_tokens());
-  call.shape = {given.query_heads, kv.kv_heads,  kv.key_dim,
-                kv.value_dim,      view.k.dtype, view.v.dtype};
+  call.shape = {given.query_heads, kv.kv_heads, kv.key_dim,
+                kv.value_dim,      kv.dtype,    kv.value_dtype != 0 ? kv.value_dtype : kv.dtype};
   call.sequences = checked.list();
   call.rows = checked.rows();
   call.q = rows::check_rows(q, call.rows, given.query_heads, kv.key_dim, "q");
@@ -203,7 +204,8 @@ void merge_results(const Compute& compute, size_t count, const pkv_tensor* outs,
     fail(PKV_INVALID_ARGUMENT, "%s is NULL", outs == nullptr ? "outs" : "lse");
   if (heads == 0 || heads > memory::max_heads)
     fail(PKV_INVALID_ARGUMENT, "heads is %u; it must be 1 to %u", heads, memory::max_heads);
-  rows::check_dim(dim, "dim");
+  if (dim == 0 || dim > kernels::max_dim)
+    fail(PKV_INVALID_ARGUMENT, "dim is %u; it must be 1 to %u", dim, kernels::max_dim);
   checked_bytes(checked_mul(rows, heads, "lse"), sizeof(float), "lse");
   std::vector<kernels::RowsView> views;
   for (size_t i = 0; i < count; i++) {

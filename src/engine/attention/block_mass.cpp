@@ -25,7 +25,7 @@ BlockMass::BlockMass(Workers& workers, ScratchPool& pool, const kernels::Table& 
   for (const Range& range : ranges_)
     for (size_t i = range.first_queries; i < range.queries_end; i++) {
       const size_t rows = size_t{queries_[i].count} * heads_per_kv_head();
-      query_floats_ = std::max(query_floats_, whole_lines(rows * call.shape.key_dim));
+      query_floats_ = std::max(query_floats_, whole_lines(rows * call.shape.key_floats()));
       kernel_bytes =
           std::max(kernel_bytes, kernels.weigh_scratch_bytes(task_of(range, queries_[i])));
     }

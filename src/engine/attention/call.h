@@ -19,6 +19,9 @@ struct AttendShape {
   pkv_dtype key_dtype, value_dtype;
 
   uint32_t heads_per_kv_head() const { return query_heads / kv_heads; }
+  // The floats of a row of prepared queries, and of partial results.
+  uint32_t key_floats() const { return kernels::whole_dims(key_dim); }
+  uint32_t value_floats() const { return kernels::whole_dims(value_dim); }
 };
 
 // A mask of kind BYTES, F16 or F32.

@@ -45,12 +45,12 @@ class WorkSplit {
   }
   // The size in floats of the prepared queries of a split.
   size_t query_floats(const KvSplit& split) const {
-    return rows(split) * heads(split) * call_.shape.key_dim;
+    return rows(split) * heads(split) * call_.shape.key_floats();
   }
   // The size in floats of the partial result of a split: for each row an output, a maximum and a
   // sum.
   size_t result_floats(const KvSplit& split) const {
-    return rows(split) * heads(split) * (call_.shape.value_dim + 2);
+    return rows(split) * heads(split) * (call_.shape.value_floats() + 2);
   }
   // The size in floats of all results that need a merge.
   size_t shared_floats() const { return shared_floats_; }

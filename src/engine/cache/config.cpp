@@ -109,6 +109,10 @@ void set_rows(memory::Shape& shape, const pkv_layer_group& group, unsigned index
   check_dim(shape.value_dim, "value_dim", index);
   check_enum(shape.dtype, "dtype", name_of(index).c_str());
   check_enum(shape.value_dtype, "value_dtype", name_of(index).c_str());
+  for (const pkv_dtype dtype : {shape.dtype, shape.value_dtype})
+    if (!kernels::dtype_stored(dtype))
+      fail(PKV_UNSUPPORTED, "group %u: a cache cannot store %s; only a pkv_kv_view can have it",
+           index, enum_name(dtype));
   if (shape.latent() && (shape.value_dim > shape.key_dim || shape.value_dtype != shape.dtype))
     fail(PKV_INVALID_ARGUMENT,
          "group %u: latent: V is the first value_dim of the %u dims of K, and has its dtype, %s; "

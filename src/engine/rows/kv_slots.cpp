@@ -144,7 +144,7 @@ std::vector<SlotRow> rows_of(const Sequences& sequences, const pkv_kv_view& kv,
 void write_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
                  std::span<const int64_t> slots, const pkv_tensor* k, const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
-  check_rows_apart(kv);
+  check_writable(kv);
   const kernels::RowsView k_rows = check_rows(k, slots.size(), kv.kv_heads, kv.key_dim, "k");
   const kernels::RowsView v_rows =
       check_values(v, slots.size(), kv.kv_heads, kv.value_dim, kv.v == nullptr);
@@ -155,7 +155,7 @@ void write_slots(Workers& workers, const kernels::Table& kernels, const pkv_kv_v
 void write_sequences(Workers& workers, const kernels::Table& kernels, const pkv_kv_view& kv,
                      const pkv_kv_sequences& given, const pkv_tensor* k, const pkv_tensor* v) {
   const kernels::KvView view = check_view(kv);
-  check_rows_apart(kv);
+  check_writable(kv);
   const Sequences sequences = check_positions(kv, view, given);
   const BatchRows& batch = sequences.rows();
   const BatchTensor keys = check_rows(k, batch, kv.kv_heads, kv.key_dim, "k");

@@ -16,13 +16,26 @@
 
 namespace pkv::rows {
 
-void check_dim(uint32_t dim, const char* name) {
-  if (dim < 16 || dim > kernels::max_dim || dim % 16 != 0)
-    fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; it must be a multiple of 16, 16 to %u", name, dim,
-         kernels::max_dim);
+namespace {
+
+void check_dim(uint32_t dim, pkv_dtype dtype, pkv_layout layout, const char* name) {
+  const uint32_t unit = kernels::is_in_blocks(dtype) ? kernels::block_dims
+                        : layout == PKV_LAYOUT_PLAIN && kernels::dtype_of_rows(dtype) ? 1
+                                                                                      : 16;
+  if (dim >= unit && dim <= kernels::max_dim && dim % unit == 0) return;
+  if (unit == 1)
+    fail(PKV_INVALID_ARGUMENT, "kv: %s is %u; it must be 1 to %u", name, dim, kernels::max_dim);
+  fail(PKV_INVALID_ARGUMENT,
+       "kv: %s is %u; with %s in layout %s it must be a multiple of %u, to %u", name, dim,
+       enum_name(dtype), enum_name(layout), unit, kernels::max_dim);
 }
 
-namespace {
+void check_dtype(pkv_dtype dtype, pkv_layout layout, const char* name) {
+  check_enum(dtype, name, "kv");
+  if (!kernels::dtype_stored(dtype) && layout != PKV_LAYOUT_PLAIN)
+    fail(PKV_UNSUPPORTED, "kv: %s is %s, which only layout PLAIN can have; the layout is %s", name,
+         enum_name(dtype), enum_name(layout));
+}
 
 // K or V of a view.
 struct Side {
@@ -88,29 +101,34 @@ struct CheckedShape {
 // Checks the fields that describe the arrangement of K and V, except addresses and strides.
 CheckedShape check_shape(const pkv_kv_view& kv) {
   const pkv_dtype value_dtype = kv.value_dtype == 0 ? kv.dtype : kv.value_dtype;
-  check_enum(kv.dtype, "dtype", "kv");
-  check_enum(value_dtype, "value_dtype", "kv");
   check_enum(kv.layout, "layout", "kv");
+  check_dtype(kv.dtype, kv.layout, "dtype");
+  check_dtype(value_dtype, kv.layout, "value_dtype");
   if (kv.block_size == 0 ||
       (kv.layout == PKV_LAYOUT_PACKED && kv.block_size % kernels::tile_tokens != 0))
     fail(PKV_INVALID_ARGUMENT, "kv: block_size is %u; it must be %s", kv.block_size,
          kv.layout == PKV_LAYOUT_PACKED ? "a multiple of 16" : "1 or more");
   if (kv.kv_heads == 0 || kv.blocks == 0) fail(PKV_INVALID_ARGUMENT, "kv: kv_heads or blocks is 0");
-  check_dim(kv.key_dim, "key_dim");
-  check_dim(kv.value_dim, "value_dim");
+  check_dim(kv.key_dim, kv.dtype, kv.layout, "key_dim");
+  check_dim(kv.value_dim, value_dtype, kv.layout, "value_dim");
   check_flag(kv.latent, "kv: latent");
   if (kv.latent != 0 && (kv.value_dim > kv.key_dim || value_dtype != kv.dtype))
     fail(PKV_INVALID_ARGUMENT,
          "kv: latent: V is the first value_dim of the %u dims of K, and has its dtype, %s; "
          "value_dim is %u, value_dtype %s",
          kv.key_dim, enum_name(kv.dtype), kv.value_dim, enum_name(value_dtype));
+  if ((kv.rotation != PKV_ROTATION_NONE || kv.rotation_matrices != nullptr) &&
+      (kv.key_dim % 16 != 0 || kv.value_dim % 16 != 0))
+    fail(PKV_INVALID_ARGUMENT,
+         "kv: rotated rows need dims that are multiples of 16; key_dim is %u, value_dim %u",
+         kv.key_dim, kv.value_dim);
   return {value_dtype, memory::read_rotation(kv.rotation, kv.rotation_matrices, kv.key_dim,
                                              kv.value_dim, kv.latent != 0, "kv")};
 }
 
-// Throws if rows of K or V overlap. Strides are checked in ascending order: each must be at least
-// the size of everything that the smaller strides span.
-void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, const char* name) {
+// Throws if rows cannot be written: they are only read, or overlap. Strides are checked in
+// ascending order: each must be at least the size of everything that the smaller strides span.
+void check_side_writable(const pkv_kv_view& kv, const kernels::SideView& side, const char* name) {
   const bool packed = kv.layout == PKV_LAYOUT_PACKED;
   struct Axis {
     int64_t stride;
@@ -122,8 +140,10 @@ void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, cons
       Axis{side.head_stride, kv.kv_heads}};
   std::sort(axes.begin(), axes.end(),
             [](const Axis& a, const Axis& b) { return a.stride < b.stride; });
-  uint64_t extent =
-      packed ? kernels::tile_bytes(side.dtype, side.dim) : kernels::row_bytes(side.dtype, side.dim);
+  const auto [dtype, dim] = kernels::format_of(side);
+  uint64_t extent = (packed ? kernels::tile_bytes : kernels::row_bytes)(dtype, dim);
+  if (!kernels::dtype_stored(dtype))
+    fail(PKV_UNSUPPORTED, "%s: rows of %s can be read but not written", name, enum_name(dtype));
   for (const Axis& axis : axes) {
     if (axis.count == 1) continue;
     const auto stride = static_cast<uint64_t>(axis.stride);
@@ -133,6 +153,14 @@ void check_side_apart(const pkv_kv_view& kv, const kernels::SideView& side, cons
            llu(stride), llu(extent));
     extent += (axis.count - 1) * stride;
   }
+}
+
+// Sets what kernels take the rows for.
+void set_format(kernels::SideView& side) {
+  if (kernels::dtype_stored(side.dtype) && side.dim % 16 == 0) return;
+  side.in_memory = {side.dtype, side.dim};
+  side.dtype = PKV_F32;
+  side.dim = kernels::whole_dims(side.dim);
 }
 
 }  // namespace
@@ -167,16 +195,18 @@ kernels::KvView check_view(const pkv_kv_view& kv) {
               kv.value_dim,
               {}};
   memory::set_rotation(view, rotation, kv.v == nullptr);
+  set_format(view.k);
+  set_format(view.v);
   view.layout = kv.layout;
   view.block_size = kv.block_size;
   view.kv_heads = kv.kv_heads;
   return view;
 }
 
-void check_rows_apart(const pkv_kv_view& kv) {
+void check_writable(const pkv_kv_view& kv) {
   const kernels::KvView view = check_view(kv);
-  check_side_apart(kv, view.k, "kv.k");
-  if (view.v.data != nullptr) check_side_apart(kv, view.v, "kv.v");
+  check_side_writable(kv, view.k, "kv.k");
+  if (view.v.data != nullptr) check_side_writable(kv, view.v, "kv.v");
 }
 
 pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes) {

@@ -33,8 +33,9 @@ constexpr DtypeOps avx512_ops[] = {dtype_ops<Avx512, PKV_F32>,     dtype_ops<Avx
                                    dtype_ops<Avx512, PKV_INT4>,    dtype_ops<Avx512, PKV_FP8_E4M3>,
                                    dtype_ops<Avx512, PKV_FP8_E5M2>};
 constexpr DtypeOps avx512_plain_ops[] = {
-    make_plain_ops<Avx512, PKV_F32>(), make_plain_ops<Avx512, PKV_F16>(),
-    make_plain_ops<Avx512, PKV_BF16>(), make_plain_ops<Avx512, PKV_INT8>()};
+    make_plain_ops<Avx512, PKV_F32>(),      make_plain_ops<Avx512, PKV_F16>(),
+    make_plain_ops<Avx512, PKV_BF16>(),     plain_ops_of_bytes<Avx512, PKV_INT8>(),
+    plain_ops_of_bytes<Avx512, PKV_Q8_0>(), plain_ops_of_bytes<Avx512, PKV_Q4_0>()};
 
 constexpr Table avx512_table = make_table<Avx512>(PKV_ISA_AVX512);
 
