@@ -44,20 +44,36 @@ struct Operation {
   }
 };
 
-size_t element_bytes(int type) { return type == ggml::F32 ? 4 : 2; }
+// A type of keys and values. Its elements lie together in blocks.
+struct RowType {
+  int type;
+  pkv_dtype dtype;
+  size_t block_bytes;
+  int64_t block_elements;
+  size_t stride_bytes;  // what strides of a pkv_kv_view count
+};
+constexpr RowType row_types[] = {{ggml::F32, PKV_F32, 4, 1, 4},
+                                 {ggml::F16, PKV_F16, 2, 1, 2},
+                                 {ggml::BF16, PKV_BF16, 2, 1, 2},
+                                 {ggml::Q8_0, PKV_Q8_0, 34, 32, 1},
+                                 {ggml::Q4_0, PKV_Q4_0, 18, 32, 1}};
 
-pkv_dtype dtype_of(const Tensor& tensor) {
-  return tensor.type == ggml::F32 ? PKV_F32 : tensor.type == ggml::F16 ? PKV_F16 : PKV_BF16;
+// Returns NULL for a type that is left to ggml.
+const RowType* row_type(const Tensor& tensor) {
+  const auto* const found = std::find_if(std::begin(row_types), std::end(row_types),
+                                         [&](const RowType& t) { return t.type == tensor.type; });
+  return found != std::end(row_types) ? found : nullptr;
 }
 
 // Returns whether k or v can be a pkv_kv_view whose blocks are cells.
 bool supports_rows(const Tensor& rows) {
-  if (rows.type != ggml::F32 && rows.type != ggml::F16 && rows.type != ggml::BF16) return false;
-  const size_t bytes = element_bytes(rows.type);
+  const RowType* const type = row_type(rows);
+  if (type == nullptr) return false;
+  const size_t unit = type->stride_bytes;
   // Rows that follow each other in memory do so in steps of whole rows.
-  return rows.ne[0] >= 16 && rows.ne[0] <= 576 && rows.ne[0] % 16 == 0 && rows.nb[0] == bytes &&
-         rows.nb[1] > 0 && rows.nb[1] % bytes == 0 && rows.nb[2] % bytes == 0 &&
-         (rows.ne[3] == 1 || rows.nb[3] % rows.nb[1] == 0);
+  return rows.ne[0] >= 1 && rows.ne[0] <= 576 && rows.ne[0] % type->block_elements == 0 &&
+         rows.nb[0] == type->block_bytes && rows.nb[1] > 0 && rows.nb[1] % unit == 0 &&
+         rows.nb[2] % unit == 0 && (rows.ne[3] == 1 || rows.nb[3] % rows.nb[1] == 0);
 }
 
 // Returns whether the rows of q, or of out, can be a pkv_tensor.
@@ -68,8 +84,9 @@ bool supports_tensor(const Tensor& t, size_t row_bytes, size_t head_bytes) {
 
 bool fits(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
-int64_t elements(size_t bytes, const Tensor& tensor) {
-  return static_cast<int64_t>(bytes / element_bytes(tensor.type));
+// Returns a stride as pkv_kv_view and pkv_tensor count it.
+int64_t stride_of(size_t bytes, const Tensor& tensor) {
+  return static_cast<int64_t>(bytes / row_type(tensor)->stride_bytes);
 }
 
 pkv_kv_view view_of(const Operation& op) {
@@ -80,17 +97,17 @@ pkv_kv_view view_of(const Operation& op) {
   kv.kv_heads = static_cast<uint32_t>(op.k.ne[2]);
   kv.key_dim = static_cast<uint32_t>(op.k.ne[0]);
   kv.value_dim = static_cast<uint32_t>(op.v.ne[0]);
-  kv.dtype = dtype_of(op.k);
-  kv.value_dtype = dtype_of(op.v);
+  kv.dtype = row_type(op.k)->dtype;
+  kv.value_dtype = row_type(op.v)->dtype;
   kv.blocks = static_cast<uint64_t>((op.streams() - 1) * op.stream_blocks() + op.cells());
   kv.k = op.k.data;
-  kv.k_block_stride = kv.k_row_stride = elements(op.k.nb[1], op.k);
-  kv.k_head_stride = elements(op.k.nb[2], op.k);
+  kv.k_block_stride = kv.k_row_stride = stride_of(op.k.nb[1], op.k);
+  kv.k_head_stride = stride_of(op.k.nb[2], op.k);
   kv.latent = op.latent() ? 1 : 0;
   if (kv.latent != 0) return kv;
   kv.v = op.v.data;
-  kv.v_block_stride = kv.v_row_stride = elements(op.v.nb[1], op.v);
-  kv.v_head_stride = elements(op.v.nb[2], op.v);
+  kv.v_block_stride = kv.v_row_stride = stride_of(op.v.nb[1], op.v);
+  kv.v_head_stride = stride_of(op.v.nb[2], op.v);
   return kv;
 }
 
@@ -99,8 +116,8 @@ pkv_tensor tensor_of(const Tensor& t, int64_t stream, size_t row_bytes, size_t h
   pkv_tensor tensor{};
   tensor.data = static_cast<char*>(t.data) + static_cast<size_t>(stream) * t.nb[3];
   tensor.dtype = PKV_F32;
-  tensor.row_stride = elements(row_bytes, t);
-  tensor.head_stride = elements(head_bytes, t);
+  tensor.row_stride = stride_of(row_bytes, t);
+  tensor.head_stride = stride_of(head_bytes, t);
   return tensor;
 }
 
@@ -113,8 +130,8 @@ Mask mask_of(const Operation& op) {
   mask.joined = op.q.nb[3] == static_cast<size_t>(op.rows()) * op.row_bytes();
   if (op.mask == nullptr) return mask;
   mask.data = static_cast<const uint16_t*>(op.mask->data);
-  mask.row_stride = elements(op.mask->nb[1], *op.mask);
-  if (op.mask->ne[3] > 1) mask.stream_stride = elements(op.mask->nb[3], *op.mask);
+  mask.row_stride = stride_of(op.mask->nb[1], *op.mask);
+  if (op.mask->ne[3] > 1) mask.stream_stride = stride_of(op.mask->nb[3], *op.mask);
   return mask;
 }
 

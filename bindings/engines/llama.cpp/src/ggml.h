@@ -17,7 +17,7 @@ struct Device;
 struct Registration;
 
 // Numbers of types, devices and statuses that are the same in all versions.
-enum Type : int32_t { F32 = 0, F16 = 1, BF16 = 30 };
+enum Type : int32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8, BF16 = 30 };
 constexpr int cpu_device = 0;
 constexpr int log_error = 4;
 enum Status : int { success = 0, failed = -1, no_memory = -2 };

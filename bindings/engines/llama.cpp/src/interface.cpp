@@ -100,7 +100,9 @@ bool check_tensors() {
   api.free(context);
   if (!known || std::strcmp(api.op_name(api.attention), "FLASH_ATTN_EXT") != 0 ||
       std::strcmp(api.type_name(F32), "f32") != 0 || std::strcmp(api.type_name(F16), "f16") != 0 ||
-      std::strcmp(api.type_name(BF16), "bf16") != 0)
+      std::strcmp(api.type_name(BF16), "bf16") != 0 ||
+      std::strcmp(api.type_name(Q8_0), "q8_0") != 0 ||
+      std::strcmp(api.type_name(Q4_0), "q4_0") != 0)
     return refuse("this ggml's tensors have a layout that is not known");
   return true;
 }

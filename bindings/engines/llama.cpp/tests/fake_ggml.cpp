@@ -157,7 +157,12 @@ const char* ggml_op_name(int op) {
   return op == 0 ? "NONE" : op == 40 ? "VIEW" : op == flash_attn_ext ? "FLASH_ATTN_EXT" : "ADD";
 }
 const char* ggml_type_name(int type) {
-  return type == 0 ? "f32" : type == 1 ? "f16" : type == 30 ? "bf16" : "?";
+  return type == 0    ? "f32"
+         : type == 1  ? "f16"
+         : type == 2  ? "q4_0"
+         : type == 8  ? "q8_0"
+         : type == 30 ? "bf16"
+                      : "?";
 }
 int ggml_graph_n_nodes(void*) { return 0; }
 Tensor* ggml_graph_node(void*, int) { return nullptr; }
