@@ -102,7 +102,7 @@ class AdditiveMask(Shown):
     with the shape and `first_positions` of a BoolMask. `head_factors`, [query_heads], multiply it.
     """
 
-    data: npt.NDArray[np.float16] | npt.NDArray[np.float32]
+    data: npt.NDArray[np.floating[Any]]
     first_positions: Integers | None = None
     head_factors: Sequence[float] | Floats | None = None
 

@@ -386,8 +386,8 @@ def test_masks_and_positions() -> None:
     assert means(params=params(mask=left)) == means()
     with np.errstate(divide="ignore"):
         added = np.log([[[1, 2, 4, 9], [1, 2, 1, 9], [9, 9, 9, 9], [0, 1, 0, 3]]])
-    for dtype in (np.float16, np.float32):
-        mask = pagedkv.AdditiveMask(added.astype(dtype), head_factors=[1])
+    for numbers in (added.astype(np.float16), added.astype(np.float32)):
+        mask = pagedkv.AdditiveMask(numbers, head_factors=[1])
         np.testing.assert_allclose(
             means(params=params(mask=mask)), [0, 2 / 3, 1, (1 + 3 * 3) / 4], rtol=1e-3
         )
