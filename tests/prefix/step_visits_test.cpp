@@ -69,6 +69,7 @@ uint64_t visits_to_choose(const Groups& kind, size_t n, bool reserved) {
   return visited;
 }
 
+// The search for the fewest victims looks at all sessions a logarithm of times.
 TEST(StepVisits, OfVictimsGrowAsTheForksOfOneSession) {
   for (const Groups& kind : kinds)
     for (const bool reserved : {false, true}) {
@@ -76,7 +77,7 @@ TEST(StepVisits, OfVictimsGrowAsTheForksOfOneSession) {
                      many = visits_to_choose(kind, 400, reserved);
       std::printf("%-14s %s %8llu %8llu\n", kind.name, reserved ? "reserved" : "        ",
                   (unsigned long long)few, (unsigned long long)many);
-      EXPECT_LT(many, 8 * few * 3 / 2) << kind.name << ", reserved: " << reserved;
+      EXPECT_LT(many, 8 * few * 2) << kind.name << ", reserved: " << reserved;
     }
 }
 

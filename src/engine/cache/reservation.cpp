@@ -64,8 +64,7 @@ bool make_free(const Cache& cache, std::span<const uint64_t> wanted) {
 // store is asked only for a call that fails without it; `taken` is what it returned.
 prefix::Price have_others_release(const Cache& cache, const prefix::Lack& lack, uint64_t& taken) {
   prefix::Index* const index = cache.prefix();
-  if (index == nullptr)
-    return prefix::Forecast(cache.groups(), cache.pages(), nullptr).price(lack, {});
+  if (index == nullptr) return price_of(cache, lack);
   prefix::Price price =
       index->price_and_end_pins(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
   if (price.missing == 0) return price;
@@ -127,11 +126,15 @@ void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32
   if (cache.pages() != nullptr) check_pages_possible(cache, counts, watermark, who);
 }
 
+prefix::Price price_of(const Cache& cache, const prefix::Lack& lack,
+                       std::span<const prefix::Releasable> releasables) {
+  if (cache.prefix() != nullptr) return cache.prefix()->price(cache.pages(), lack, releasables);
+  return prefix::Forecast(cache.groups(), cache.pages(), nullptr).price(lack, releasables);
+}
+
 bool can_have(const Cache& cache, const prefix::Lack& lack,
               std::vector<prefix::Releasable> releasables) {
-  const auto enough = [&] {
-    return cache.prefix()->price(cache.pages(), lack, releasables).missing == 0;
-  };
+  const auto enough = [&] { return price_of(cache, lack, releasables).missing == 0; };
   if (enough()) return true;
   Store* const store = cache.store();
   if (store == nullptr) return false;

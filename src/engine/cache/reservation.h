@@ -25,8 +25,12 @@ void check_pages_possible(const Cache& cache, std::span<const uint64_t> counts, 
 void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,
                     const char* who);
 
+// Returns the price of what a call lacks, if these contents can be released. Changes nothing.
+// Throws bad_alloc.
+prefix::Price price_of(const Cache& cache, const prefix::Lack& lack,
+                       std::span<const prefix::Releasable> releasables = {});
 // Returns whether a call that lacks blocks can have them once these contents, those of the store
-// and pins have given up theirs. Changes nothing. The cache has a prefix index. Throws bad_alloc.
+// and pins have given up theirs. Changes nothing. Throws bad_alloc.
 bool can_have(const Cache& cache, const prefix::Lack& lack,
               std::vector<prefix::Releasable> releasables = {});
 

@@ -30,10 +30,7 @@ Price Forecast::price(const Lack& lack, std::span<const Releasable> releasables)
   bool enough = fits();
   for (; !enough && given < tails_.size() + releasables.size(); enough = fits())
     change_tail_or_releasable(given++, gone);
-  if (!enough && !(lack.yields_pins && end_pins(price.pins))) {
-    price.missing = missing();
-    return price;
-  }
+  if (!enough && !(lack.yields_pins && end_pins(price.pins))) return shortage();
   while (given-- > 0) {
     change_tail_or_releasable(given, back);
     if (fits()) continue;
@@ -287,15 +284,19 @@ bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
   return references(tail.group, tail.id) - lets_go == tail.writers;
 }
 
-// Returns how many blocks the call lacks besides what is available and its own spare blocks.
-uint64_t Forecast::missing() const {
+// Returns what the call lacks besides what is available and its own spare blocks.
+Price Forecast::shortage() const {
   const uint32_t watermark = beginning_ > 0 ? lack_->watermark : 0;
   std::vector<uint64_t> wanted = wanted_;
   for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : watermark;
-  if (pages_) return pages_->fits(wanted) ? 0 : 1;
-  uint64_t missing = 0;
-  for (size_t g = 0; g < wanted.size(); g++) missing += wanted[g] - std::min(wanted[g], free_[g]);
-  return missing;
+  Price shortage;
+  if (pages_) shortage.missing = pages_->fits(wanted) ? 0 : 1;
+  for (uint32_t g = 0; g < wanted.size() && !pages_; g++) {
+    if (wanted[g] <= free_[g]) continue;
+    shortage.missing += wanted[g] - free_[g];
+    shortage.group = std::min(shortage.group, g);
+  }
+  return shortage;
 }
 
 }  // namespace pkv::prefix

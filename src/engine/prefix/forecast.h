@@ -67,8 +67,10 @@ struct Lack {
 // lists, and pins, by the nodes where they end. If even all of it is not enough, `missing` is not 0
 // and the lists are empty.
 struct Price {
-  // The blocks that are missing after all, over all groups; with shared memory 1 if any are.
+  // The blocks that are missing after all, over all groups, and the first group that lacks some;
+  // with shared memory 1 if any are, and no group.
   uint64_t missing = 0;
+  uint32_t group = UINT32_MAX;
   std::vector<size_t> tails, releasables;
   std::vector<Node*> pins;
 };
@@ -130,8 +132,8 @@ class Forecast {
   bool is_used(const Node& node) const;
   bool available(size_t group, uint32_t id) const;
   bool is_unshared(const OwnBlocks::Tail& tail) const;
-  bool fits() const { return missing() == 0; }
-  uint64_t missing() const;
+  bool fits() const { return shortage().missing == 0; }
+  Price shortage() const;
 
   const std::span<const std::unique_ptr<memory::Group>> groups_;
   const IndexData* const index_;

@@ -9,19 +9,13 @@
 
 namespace pkv {
 
-Needs::Needs(const Cache& cache, size_t sessions, const char* who, const GoneReferences* gone)
-    : cache_(cache), who_(who), gone_(gone), blocks_(cache.groups().size()) {
+Needs::Needs(const Cache& cache, size_t sessions, const char* who)
+    : cache_(cache), who_(who), blocks_(cache.groups().size()) {
   steps_.reserve(sessions * blocks_.size());
 }
 
-// Returns how many references to a tail a step finds. A forecast is asked for where blocks are
-// short, so the index does not count if it lets go.
 uint32_t Needs::references(const Tail& tail) const {
-  const auto [group, id] = tail;
-  const memory::Pool& pool = cache_.groups()[group]->pool;
-  if (gone_ == nullptr) return pool.references(id);
-  const uint32_t left = memory::references_left(pool, id, &(*gone_)[group]);
-  return left - (cache_.prefix() != nullptr && cache_.prefix()->has_unpinned(group, id) ? 1 : 0);
+  return cache_.groups()[tail.first]->pool.references(tail.second);
 }
 
 void Needs::add(const Session& session, uint32_t new_tokens) {
@@ -36,10 +30,9 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     if (memory::is_block(step.tail) && references(tail) > 1) {
       const std::span<const memory::Block> spares = table.spare_blocks();
       Writers& writers = writers_[tail];
-      writers.heap.push_back(
-          {start, steps_.size() - 1, spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])});
-      std::push_heap(writers.heap.begin(), writers.heap.end());
-      writers.count++;
+      const Writer writer = {start, steps_.size() - 1,
+                             spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])};
+      if (writers.count++ == 0 || writers.longest < writer) writers.longest = writer;
       step.copies = true;
       if (spares.empty())
         step.fresh_spares = 1;
@@ -73,27 +66,6 @@ void Needs::check_pages(const Session& session, uint64_t end,
   check_pages_possible(cache_, required, session.watermark(), who_);
 }
 
-void Needs::remove(size_t i) {
-  for (size_t g = 0; g < blocks_.size(); g++) {
-    memory::StepNeed& step = steps_[i * blocks_.size() + g];
-    blocks_[g] -= step.blocks();
-    beginning_ -= step.begins;
-    const memory::Block tail = std::exchange(step, {}).tail;
-    if (tail != memory::no_block) remove_writer({g, memory::block_id(tail)});
-  }
-}
-
-// Removes a writer whose step is empty now. It leaves the heap when it would be the longest one.
-void Needs::remove_writer(const Tail& tail) {
-  const auto found = writers_.find(tail);
-  auto& [count, heap] = found->second;
-  if (--count == 0) return void(writers_.erase(found));
-  while (steps_[heap.front().step].tail == memory::no_block) {
-    std::pop_heap(heap.begin(), heap.end());
-    heap.pop_back();
-  }
-}
-
 void Needs::check_fits_together() const {
   for (size_t g = 0; g < blocks_.size(); g++) {
     const uint64_t in_all = cache_.groups()[g]->pool.blocks();
@@ -114,27 +86,20 @@ void Needs::check_fits_together() const {
 }
 
 void Needs::skip_last_copies() {
-  for (const auto& [tail, writers] : writers_) skip_last_copy(tail, writers);
-}
-
-void Needs::skip_last_copy(size_t group, uint32_t id) {
-  if (const auto found = writers_.find({group, id}); found != writers_.end())
-    skip_last_copy(found->first, found->second);
-}
-
-void Needs::skip_last_copy(const Tail& tail, const Writers& writers) {
-  memory::StepNeed& step = steps_[writers.heap.front().step];
-  if (references(tail) != writers.count || !step.copies) return;
-  blocks_[tail.first] -= step.fresh_spares;
-  step.fresh_spares = step.spares = 0;
-  step.copies = false;
-  if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
+  for (const auto& [tail, writers] : writers_) {
+    memory::StepNeed& step = steps_[writers.longest.step];
+    if (references(tail) != writers.count || !step.copies) continue;
+    blocks_[tail.first] -= step.fresh_spares;
+    step.fresh_spares = step.spares = 0;
+    step.copies = false;
+    if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
+  }
 }
 
 void Needs::list_tails(prefix::OwnBlocks& own) const {
   own.beginning = beginning_;
   for (const auto& [tail, writers] : writers_) {
-    const Writer& longest = writers.heap.front();
+    const Writer& longest = writers.longest;
     const memory::StepNeed& step = steps_[longest.step];
     if (step.copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK))
       own.tails.push_back({tail.first, tail.second, writers.count, longest.spare,

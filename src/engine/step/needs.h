@@ -9,19 +9,13 @@
 
 namespace pkv {
 
-using GoneReferences = std::vector<memory::GoneCounts>;  // by group
-
 class Needs {
  public:
-  // `who` is the name of the call, for sentences. `gone` must outlive the object; NULL: every
-  // reference counts. Throws bad_alloc.
-  Needs(const Cache& cache, size_t sessions, const char* who, const GoneReferences* gone = nullptr);
+  // `who` is the name of the call, for sentences. Throws bad_alloc.
+  Needs(const Cache& cache, size_t sessions, const char* who);
   // Adds what `new_tokens` further tokens of a session need, with a copy of its tail if that is
   // shared. Throws TOO_LARGE, bad_alloc.
   void add(const Session& session, uint32_t new_tokens);
-  // Subtracts what the i-th add() added. If the session writes to a shared tail, call
-  // skip_last_copy() once its reference to that tail is gone.
-  void remove(size_t i);
   // Throws BATCH_TOO_LARGE if a pool is too small for the blocks of all steps together, though each
   // session by itself would fit.
   void check_fits_together() const;
@@ -29,8 +23,6 @@ class Needs {
   // them needs no copy: it is the only holder once the others have copied. The longest session is
   // chosen, so that an abort finds all rows of the others unchanged.
   void skip_last_copies();
-  // Does the same for one block, which need not be such a tail, after a reference to it is gone.
-  void skip_last_copy(size_t group, uint32_t id);
   // Lists the tails that every writer copies because somebody else also holds them. Without that
   // holder, the longest writer would need no copy. Left out: tails with several writers whose
   // longest has a spare block, because it keeps that block in case of an abort, so nothing becomes
@@ -62,19 +54,16 @@ class Needs {
   // All that write to one shared tail.
   struct Writers {
     uint32_t count = 0;
-    std::vector<Writer> heap;  // the longest one first; some of the others may be removed already
+    Writer longest = {};
   };
 
   using Tail = std::pair<size_t, uint32_t>;  // group and block id
 
   uint32_t references(const Tail& tail) const;
-  void remove_writer(const Tail& tail);
-  void skip_last_copy(const Tail& tail, const Writers& writers);
   void check_pages(const Session& session, uint64_t end, std::span<const uint64_t> required) const;
 
   const Cache& cache_;
   const char* const who_;
-  const GoneReferences* const gone_;
   std::vector<uint64_t> blocks_;
   std::vector<memory::StepNeed> steps_;  // by session and group
   std::map<Tail, Writers> writers_;
