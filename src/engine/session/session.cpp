@@ -274,7 +274,7 @@ void Session::check_empty(prefix::Tokens text) const {
 
 uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
   check_empty(text);
-  const Urgency urgency = urgency_of_request(total_tokens);
+  const Urgency urgency = total_tokens > 0 ? urgency_of_request(total_tokens) : Urgency::may_fail;
   uint64_t matched = 0;
   try {
     matched = take_prefix(text, total_tokens, watermark(), urgency);
