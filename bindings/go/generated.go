@@ -16,11 +16,12 @@ const (
 	ErrOverflow   Status = 102 // A size or an index does not fit into its type.
 	// An array is too short; its count output is the number needed.
 	ErrBufferTooSmall Status = 103
-	// The handle or block was closed, released or never valid.
+	// The handle or block was closed, freed or never valid.
 	ErrStaleHandle Status = 104
-	ErrNotHeld     Status = 105 // A block was released more often than held.
-	ErrWrongCache  Status = 106 // A session, batch or snapshot of another cache.
-	ErrReentrant   Status = 107 // A call from inside one of the caller's hooks.
+	// pkv_pool_release: the block has no reference to release.
+	ErrNotHeld    Status = 105
+	ErrWrongCache Status = 106 // A session, batch or snapshot of another cache.
+	ErrReentrant  Status = 107 // A call from inside one of the caller's hooks.
 	// A handle inherited by fork(): the child may only close it.
 	ErrForked Status = 108
 	// Not available in this build, on this CPU or with this config.
@@ -325,27 +326,29 @@ const (
 	HintReturn HintAction = 2
 	// Keeps what is in memory before End, in use or not, until the duration has passed, UNPIN ends
 	// it, or a call needs the blocks. What is cached later is not pinned: pin again after the
-	// prefill or PREFETCH. There is one pin for each prompt and End: pinning again can make it last
-	// longer, never shorter, and one UNPIN ends it.
+	// prefill or PREFETCH. Pins that end at the same cached block, also those of other prompts with
+	// the same prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
 	HintPin HintAction = 3
 	// Ends the pin that the same hint made with PIN, even if that was clipped. Tokens of the result
 	// says how many tokens were pinned.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
-	// retention; a later match finds those that have arrived. Takes only free and evictable blocks.
-	// Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
-	// request of the salt with the most. A request that has not started within the duration is
-	// discarded. See pkv_prefetch_wait.
+	// retention; a later match finds those that have arrived. Takes only free and evictable blocks,
+	// and blocks that wait to be written. Requests are served round-robin by salt, at most 64
+	// pending; one more cancels the newest request of the salt with the most. A request that has
+	// not started within the duration is discarded. See pkv_prefetch_wait.
 	HintPrefetch HintAction = 5
 	// Writes what is cached before End to the store now, instead of when its session ends.
 	HintStore HintAction = 6
-	// As STORE; blocks of the range get the retention LOW once all are written.
+	// As STORE; blocks of the range get the retention LOW once all are written. A session also
+	// keeps it, as RETAIN with LOW.
 	HintDemote HintAction = 7
 	// Removes cached blocks from End back to First, stopping at the first block that is in use or
-	// pinned, or that another text continues. Items in the store stay. On an open session, the drop
-	// happens at close and ignores End: everything from the lowest First of its DROP hints on is
-	// removed and not written to the store. Trimming to that point or before it cancels the drop.
-	// On a suspended session, blocks that are being written to the store stay.
+	// pinned, or that another text continues. Items in the store stay. For a session that is not
+	// suspended, the drop happens at close and ignores End: everything from the lowest First of its
+	// DROP hints on is removed, and not written to the store unless the session is suspended
+	// before. Trimming to that point or before it cancels the drop. For a suspended session, the
+	// drop happens now; blocks that are being written to the store stay.
 	HintDrop HintAction = 8
 )
 
@@ -419,8 +422,9 @@ const (
 
 // PoolStats: Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups. A
 // block is held while there are references to it: those of an engine with a pkv_pool; in a cache,
-// those of sessions, snapshots, batches and the prefix index. Blocks that are neither free nor held
-// are retired: they are never allocated again because their generation reached its limit.
+// those of sessions, snapshots, batches, the prefix index, a store that writes them, and saves.
+// Blocks that are neither free nor held are retired: they are never allocated again because their
+// generation reached its limit.
 type PoolStats struct {
 	// Capacity. With GroupsShareMemory: blocks in the pages that the group has now.
 	Blocks     uint64
@@ -498,7 +502,8 @@ type SessionInfo struct {
 	Total     uint64 // Committed tokens, plus those to be computed again.
 	Blocks    uint64 // Blocks held, over all groups, including reserved ones.
 	// Blocks that no other session, snapshot or batch holds, and no pin keeps, whether or not the
-	// prefix index has them: suspend and close free them or leave them evictable.
+	// prefix index has them: suspend and close free them or leave them evictable, with a store once
+	// they are written.
 	ExclusiveBlocks uint64
 }
 

@@ -19,6 +19,10 @@
  *
  * Until the commit no other session sees the new tokens. pkv_batch_abort removes them again.
  *
+ * Blocks, slots and addresses of a session are its own until a commit, abort, trim, suspend or
+ * close frees them, or a step frees what left a window. Another session may get them at once: order
+ * its writes after kernels of the first one that still run.
+ *
  * Threads: one thread at a time may change a batch (write and attend do), or several may call its
  * getters. A call returns PKV_BUSY while another one changes the batch; one that changes it waits
  * for running getters. Batches over different sessions may run at the same time.
@@ -140,7 +144,7 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
 
 /**
  * Ends a step: adds the new tokens to every session and closes the batch. If it fails, the batch
- * stays open. It allocates nothing, so it cannot fail for lack of memory or blocks.
+ * stays open. It needs neither memory nor blocks to succeed.
  *
  * @param     batch   The batch.
  * @param     n       The number of rows; 0 with tokens NULL.

@@ -53,8 +53,8 @@ typedef enum pkv_status PKV_ENUM {
   PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id past the end. */
   PKV_OVERFLOW = 102,         /**< A size or an index does not fit into its type. */
   PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
-  PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, released or never valid. */
-  PKV_NOT_HELD = 105,         /**< A block was released more often than held. */
+  PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, freed or never valid. */
+  PKV_NOT_HELD = 105,         /**< pkv_pool_release: the block has no reference to release. */
   PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
   PKV_REENTRANT = 107,        /**< A call from inside one of the caller's hooks. */
   PKV_FORKED = 108,           /**< A handle inherited by fork(): the child may only close it. */
@@ -210,8 +210,7 @@ typedef struct pkv_tensor {
  * call hooks:
  *
  *   allocator  the thread that calls the library, and the two threads of a store
- *   logger     the thread in pkv_cache_create, threads that take blocks or suspend a session, and
- *              the two threads of a store
+ *   logger     threads inside a call on the cache, and the two threads of a store
  *   clock      threads that call a cache with a prefix index, and the two threads of a store
  *   store      its two threads; close: the thread in pkv_cache_destroy or pkv_store_close
  *   runner     run: the thread that calls the library. Its tasks call no hook.
@@ -325,7 +324,7 @@ typedef enum pkv_durability PKV_ENUM {
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
- * Structs of the caller that may grow begin with struct_size; all others never grow. The caller
+ * Structs of the caller that may grow begin with struct_size; its others never grow. The caller
  * sets it to the sizeof of the struct, also when the library fills the struct. A field with a
  * default may be 0, which means the default; the other fields must be set. A field that says yes or
  * no is a uint32_t, 1 or 0.

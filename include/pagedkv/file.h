@@ -133,8 +133,8 @@ typedef struct pkv_file_item {
  * contains
  *
  * - token ids, including those that suspended sessions remember,
- * - K and V as stored: what is left of a window, what block_io reads of opaque groups,
- *   and otherwise nothing with storage EXTERNAL,
+ * - K, V and states as stored: what is left of a window, what block_io reads of opaque groups, and
+ *   otherwise nothing with storage EXTERNAL,
  * - priorities, uses of the prefix index, retentions and salts.
  *
  * It does not contain reserved blocks or RETURN hints. The blocks of the items are held until the

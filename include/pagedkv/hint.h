@@ -55,8 +55,8 @@ typedef enum pkv_hint_action PKV_ENUM {
   /**
    * Keeps what is in memory before `end`, in use or not, until the duration has passed, UNPIN ends
    * it, or a call needs the blocks. What is cached later is not pinned: pin again after the prefill
-   * or PREFETCH. There is one pin for each prompt and `end`: pinning again can make it last longer,
-   * never shorter, and one UNPIN ends it.
+   * or PREFETCH. Pins that end at the same cached block, also those of other prompts with the same
+   * prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
    */
   PKV_HINT_PIN = 3,
   /**
@@ -66,7 +66,8 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_UNPIN = 4,
   /**
    * Reads blocks that are in the store, but not in memory, into the prefix index, with the given
-   * retention; a later match finds those that have arrived. Takes only free and evictable blocks.
+   * retention; a later match finds those that have arrived. Takes only free and evictable blocks,
+   * and blocks that wait to be written.
    * Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
    * request of the salt with the most. A request that has not started within the duration is
    * discarded. See pkv_prefetch_wait.
@@ -74,16 +75,19 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_PREFETCH = 5,
   /** Writes what is cached before `end` to the store now, instead of when its session ends. */
   PKV_HINT_STORE = 6,
-  /** As STORE; blocks of the range get the retention LOW once all are written. */
+  /**
+   * As STORE; blocks of the range get the retention LOW once all are written. A session also keeps
+   * it, as RETAIN with LOW.
+   */
   PKV_HINT_DEMOTE = 7,
   /**
    * Removes cached blocks from `end` back to `first`, stopping at the first block that is in
    * use or pinned, or that another text continues. Items in the store stay.
    *
-   * On an open session, the drop happens at close and ignores `end`: everything from the lowest
-   * `first` of its DROP hints on is removed and not written to the store. Trimming to that point or
-   * before it cancels the drop. On a suspended session, blocks that are being written to the store
-   * stay.
+   * For a session that is not suspended, the drop happens at close and ignores `end`: everything
+   * from the lowest `first` of its DROP hints on is removed, and not written to the store unless
+   * the session is suspended before. Trimming to that point or before it cancels the drop. For a
+   * suspended session, the drop happens now; blocks that are being written to the store stay.
    */
   PKV_HINT_DROP = 8
 } pkv_hint_action;

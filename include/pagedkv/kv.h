@@ -170,8 +170,8 @@ typedef struct pkv_kv_sequences {
   /**
    * [count]: where the rows of each sequence begin. In tensors with a batch_stride: after how many
    * rows of padding, NULL (default): 0. In tensors without one: at which row of the tensor, as in
-   * cu_seqlens; NULL (default): each sequence follows the one before it. Either all tensors of a
-   * call have a batch_stride, or none has.
+   * cu_seqlens, ascending and without overlap; NULL (default): each sequence follows the one before
+   * it. Either all tensors of a call have a batch_stride, or none has.
    */
   const uint32_t* first_rows;
   /**

@@ -94,7 +94,7 @@
  *
  * Any function may be called from any thread. This is what may run at the same time on one object:
  *
- *   pkv_pool      everything except destroy and validate; alloc, retain and release are lock-free
+ *   pkv_pool      everything except destroy and validate
  *   pkv_cache     everything except destroy and validate
  *   pkv_session   one writer or several readers
  *   pkv_batch     one writer or several getters; write and attend are writers
@@ -103,10 +103,11 @@
  *
  * Getters are the functions with "get" in their names, pkv_hint_session and pkv_session_read_state.
  * A call that changes or closes a session or batch waits for its getters. Any other call that
- * conflicts with a running one returns PKV_BUSY and changes nothing. Steps of different sessions
- * share only short locks: those of a prefix index (prefix.h), of memory that groups share, of a
- * store and of the library's threads. While pkv_batch_choose_victims looks at sessions, calls that
- * change them wait.
+ * conflicts with a running one returns PKV_BUSY and changes nothing; only for the two validate
+ * functions, which then report errors that are none, the caller makes sure that nothing else runs.
+ * Steps of different sessions share only short locks: those of a prefix index (prefix.h), of memory
+ * that groups share, of a store and of the library's threads. While pkv_batch_choose_victims runs,
+ * calls on the sessions of its list return PKV_BUSY, and calls that change others wait.
  *
  * After fork() the child may close inherited handles (and abort batches); any other use of them
  * returns PKV_FORKED. It may create new objects, and call functions without a handle, even if other
@@ -134,8 +135,9 @@
  * (NULL where it is not allowed, a wrong struct_size), OVERFLOW (a count whose elements no memory
  * can hold), REENTRANT, INTERNAL and OUT_OF_MEMORY, and any function that takes a handle
  * STALE_HANDLE, BUSY and FORKED. Any function that creates an object may return LIMIT_REACHED
- * (4,194,304 objects are open in the process). But functions that close an object,
- * pkv_batch_commit, pkv_batch_abort and pkv_session_suspend never run out of memory.
+ * (4,194,304 objects are open in the process). But pkv_batch_commit, pkv_batch_abort,
+ * pkv_session_suspend and functions that close an object, except pkv_cache_destroy, never run out
+ * of memory.
  */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H

@@ -8,11 +8,12 @@
  * only the engine knows.
  *
  * Threads: any number of threads may call any function on the same pool at once, except
- * pkv_pool_destroy and pkv_pool_validate. alloc, retain and release are lock-free. If other threads
- * alloc or release at the same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks
- * are free. In a pool of more than 4032 blocks, threads that contend allocate from separate ranges
- * of ids, until these have no free ids left. Destroying a pool while calls on it are in progress
- * returns PKV_BUSY; a call that begins at that moment may also return PKV_BUSY.
+ * pkv_pool_destroy and pkv_pool_validate. alloc, retain and release are lock-free (a release of a
+ * long list that does not ascend calls the allocator). If other threads alloc or release at the
+ * same time, an alloc may return PKV_OUT_OF_BLOCKS although enough blocks are free. In a pool of
+ * more than 4032 blocks, threads that contend allocate from separate ranges of ids, until these
+ * have no free ids left. Destroying a pool while calls on it are in progress returns PKV_BUSY; a
+ * call that begins at that moment may also return PKV_BUSY.
  */
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H

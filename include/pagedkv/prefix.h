@@ -47,8 +47,8 @@ extern "C" {
  * The call does both or neither. So a request that has to wait holds no blocks, and its failing
  * attempts are neither matches in the statistics nor uses for the eviction policy. The blocks that
  * it needs besides the cached ones must be available without those of watermark_blocks. Pins end
- * for a request only if it could not run beside as many as max_pinned_blocks allows: any other
- * waits until running ones end.
+ * only for a request that would not fit even into an empty cache with as many pins as
+ * max_pinned_blocks allows; any other request waits.
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *

@@ -230,7 +230,8 @@ typedef struct pkv_session_info {
   uint64_t blocks;      /**< Blocks held, over all groups, including reserved ones. */
   /**
    * Blocks that no other session, snapshot or batch holds, and no pin keeps, whether or not the
-   * prefix index has them: suspend and close free them or leave them evictable.
+   * prefix index has them: suspend and close free them or leave them evictable, with a store once
+   * they are written.
    */
   uint64_t exclusive_blocks;
 } pkv_session_info;
@@ -248,7 +249,9 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
 /**
  * Returns the block table of one group: ids[i] is the block of positions [i * block_size, (i + 1) *
  * block_size). It includes reserved blocks, and during a batch those of the step: new ones and
- * copies.
+ * copies. In a group with states, ids[i] is the block of the state after the last of these
+ * positions that has one, reserved blocks and those of a step are not included, and most entries
+ * are PKV_NO_BLOCK.
  *
  * @param      session   The session.
  * @param      group     The index of the group.

@@ -12,8 +12,9 @@ extern "C" {
  * Statistics of a pkv_pool, of one layer group of a cache, or sums over all groups.
  *
  * A block is held while there are references to it: those of an engine with a pkv_pool; in a cache,
- * those of sessions, snapshots, batches and the prefix index. Blocks that are neither free nor held
- * are retired: they are never allocated again because their generation reached its limit.
+ * those of sessions, snapshots, batches, the prefix index, a store that writes them, and saves.
+ * Blocks that are neither free nor held are retired: they are never allocated again because their
+ * generation reached its limit.
  */
 typedef struct pkv_pool_stats {
   uint32_t struct_size; /**< Must be sizeof(pkv_pool_stats). */

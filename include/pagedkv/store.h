@@ -20,8 +20,9 @@
  * Threads: every function may be called from any thread. A cache with a store starts two threads
  * when they are first needed: one writes to the store, one reads. The writer has a low priority,
  * and while steps run it mostly sleeps, unless a thread waits in pkv_cache_flush_store. No decode
- * step waits for these threads or for the store: a store that is slow, full or unreachable costs
- * hits but causes no errors.
+ * step waits for the store: one that is slow, full or unreachable costs hits but causes no errors.
+ * Only a step that lacks blocks waits for these threads, up to a second, to get those that they
+ * hold.
  *
  * For opaque groups, each of the two threads copies a small part of the blocks at a time by
  * block_io. Steps do not wait for it, but a block that is being copied is in use
@@ -120,7 +121,7 @@ typedef struct pkv_store_config {
   uint64_t buffer_bytes;
   /**
    * The most block positions that wait to be written; beyond that, blocks of sessions that end are
-   * not written. 0 (default): a quarter of the blocks.
+   * not written. 0 (default): a quarter of the blocks of the largest group.
    */
   uint64_t max_queued_blocks;
 } pkv_store_config;
