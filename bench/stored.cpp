@@ -105,7 +105,7 @@ class Served {
     store_config.wait_ms = patient_ms;
     if (shape.keyed)
       store_config.secret_key = "a key of 24 secret bytes", store_config.secret_key_size = 24;
-    store_config.max_queued_blocks = ours.blocks;
+    store_config.max_queued_tokens = UINT64_MAX;
     if (open) {
       store = open();
       config.store = &store_config;
@@ -271,7 +271,7 @@ void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     std::vector<char> same(written, 'x');
     other += plain.write(same, moved_block);
   }
-  if (served.stats().unwritten_blocks > 0) state.SkipWithError("not everything was written");
+  if (served.stats().unwritten_tokens > 0) state.SkipWithError("not everything was written");
   report(state, "GB/s", "plain_GB/s", bytes / 1e9, ours, other);
 }
 
@@ -375,7 +375,7 @@ void decode(benchmark::State& state, const OpenStore& open, Owner owner) {
     beside += seconds_of(run_steps);
     const pkv_store_stats stats = served.stats();
     written += static_cast<double>(stats.written_bytes - before);
-    always = always && stats.queued_blocks > 0;
+    always = always && stats.queued_tokens > 0;
     served.flush();
     alone += seconds_of(run_steps);
   }

@@ -100,7 +100,7 @@ def cache_with(store: Any) -> pagedkv.Cache:
         pagedkv.CacheConfig(
             layers=LAYERS, query_heads=KV_HEADS, kv_heads=KV_HEADS, key_dim=DIM, dtype="bf16",
             blocks=blocks, prefault=True, prefix=pagedkv.PrefixConfig(),
-            store=pagedkv.StoreConfig(store, max_queued_blocks=blocks),
+            store=pagedkv.StoreConfig(store, max_queued_tokens=16 * blocks),
         )
     )  # fmt: skip
 

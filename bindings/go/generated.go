@@ -290,7 +290,7 @@ const (
 	IndexSlots IndexUnit = 2
 )
 
-// PrefixEventKind: What happened to a block position.
+// PrefixEventKind: What happened to a cached block of tokens.
 type PrefixEventKind int32
 
 // Values of PrefixEventKind.
@@ -375,8 +375,8 @@ type HintReason int32
 const (
 	HintReasonNone      HintReason = 0 // Nothing limits it.
 	HintReasonNotCached HintReason = 1 // The rest is not cached.
-	// PIN: MaxPinnedBlocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
-	// DEMOTE: half of MaxQueuedBlocks wait to be written.
+	// PIN: MaxPinnedTokens. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
+	// DEMOTE: half of MaxQueuedTokens wait to be written.
 	HintReasonLimit HintReason = 2
 	// The quota of the salt; pins may take half of it.
 	HintReasonQuota HintReason = 3
@@ -515,29 +515,27 @@ type ComputeInfo struct {
 
 // PrefixStats: Statistics of the index, for one salt or all.
 type PrefixStats struct {
-	Matches         uint64 // Admitted sessions, and resumes.
+	// Admitted sessions, and resumes, also those that find nothing.
+	Lookups         uint64
 	LookupTokens    uint64 // Tokens looked for.
-	MatchedTokens   uint64 // Tokens found.
-	MatchedBlocks   uint64 // Full block positions found.
-	PublishedBlocks uint64 // Block positions cached so far.
-	// Block positions removed so far because memory was needed.
-	EvictedBlocks uint64
-	// Block positions removed so far because a salt's quota was full.
-	ExpelledBlocks uint64
-	// Block positions removed so far by pkv_prefix_clear and DROP.
-	ClearedBlocks   uint64
-	CachedBlocks    uint64 // Block positions cached now.
-	EvictableBlocks uint64 // Cached ones that are evictable.
-	PinnedBlocks    uint64 // Cached ones that are pinned.
+	MatchedTokens   uint64 // Tokens found, also in part of a block.
+	PublishedTokens uint64 // Tokens cached so far.
+	EvictedTokens   uint64 // Tokens removed so far because memory was needed.
+	// Tokens removed so far because a salt's quota was full.
+	ExpelledTokens  uint64
+	ClearedTokens   uint64 // Tokens removed so far by pkv_prefix_clear and DROP.
+	CachedTokens    uint64 // Tokens cached now.
+	EvictableTokens uint64 // Cached ones that are evictable.
+	PinnedTokens    uint64 // Cached ones that are pinned.
 	// Pins that ended so far because a call needed their blocks.
 	YieldedPins uint64
 }
 
-// PrefixEvent: A change of one block position. If you do not know its kind, it is a removal if it
-// is below 100; ignore other unknown kinds. To predict a match, find the last block of the prompt
-// with an event PUBLISHED and no later removal: the match ends after it. Without windows and
-// states, all positions before it are cached as well; with them, some may be missing. This struct
-// will never grow.
+// PrefixEvent: A change of one full block of tokens, in all layer groups. If you do not know its
+// kind, it is a removal if it is below 100; ignore other unknown kinds. To predict a match, find
+// the last block of the prompt with an event PUBLISHED and no later removal: the match ends after
+// it. Without windows and states, all blocks before it are cached as well; with them, some may be
+// missing. This struct will never grow.
 type PrefixEvent struct {
 	Number uint64 // Counts from 0.
 	// Hash of the block and all blocks before it: see pkv_prefix_hash_blocks.
@@ -580,10 +578,9 @@ type FileInfo struct {
 type StoreStats struct {
 	// 1: the store failed recently; reads or writes pause for a while.
 	Down         bool
-	QueuedBlocks uint64 // Block positions that wait to be written.
-	// Block positions not written, because the queue was full, memory was needed, or the store
-	// failed.
-	UnwrittenBlocks uint64
+	QueuedTokens uint64 // Tokens that wait to be written, in full blocks.
+	// Tokens not written, because the queue was full, memory was needed, or the store failed.
+	UnwrittenTokens uint64
 	WrittenItems    uint64 // Items that the store accepted.
 	WrittenBytes    uint64 // Bytes of these items.
 	KnownItems      uint64 // Items not written because the store had them.
@@ -642,12 +639,12 @@ type LayerGroup struct {
 type PrefixConfig struct {
 	// Which blocks are evicted first. Default EvictionLearned.
 	Eviction Eviction
-	// The most block positions that can be pinned at once (HintPin); 0 (default): a quarter of the
-	// blocks of the largest group.
-	MaxPinnedBlocks uint64
-	// The most block positions that each salt may have cached (its quota), unless
-	// pkv_prefix_set_quota sets another limit; 0 (default): no limit.
-	MaxBlocksPerSalt uint64
+	// The most tokens that can be pinned at once (HintPin), rounded down to whole blocks: at least
+	// one. 0 (default): those of a quarter of the blocks of the largest group.
+	MaxPinnedTokens uint64
+	// The most tokens that each salt may have cached (its quota), rounded down to whole blocks, at
+	// least one, unless pkv_prefix_set_quota sets another limit; 0 (default): no limit.
+	MaxTokensPerSalt uint64
 	// The most events that are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default
 	// 0.
 	MaxEvents int

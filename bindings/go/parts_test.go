@@ -67,7 +67,7 @@ func TestDurationsOfHints(t *testing.T) {
 func TestPrefixIndex(t *testing.T) {
 	var now atomic.Int64
 	cache := newCache(t, pagedkv.CacheConfig{
-		Prefix: &pagedkv.PrefixConfig{MaxEvents: 64, MaxPinnedBlocks: 2},
+		Prefix: &pagedkv.PrefixConfig{MaxEvents: 64, MaxPinnedTokens: 32},
 		Clock:  func() time.Duration { return time.Duration(now.Load()) },
 	})
 	prefix, text := cache.Prefix(), numbered(10, 40)
@@ -90,7 +90,7 @@ func TestPrefixIndex(t *testing.T) {
 	must(t, prefix.ClearAll())
 	stats, err := prefix.Stats("a")
 	must(t, err)
-	if stats.CachedBlocks != 2 || stats.PinnedBlocks != 2 || stats.PublishedBlocks != 2 {
+	if stats.CachedTokens != 32 || stats.PinnedTokens != 32 || stats.PublishedTokens != 32 {
 		t.Errorf("%+v", stats)
 	}
 	now.Store(int64(time.Second))
@@ -98,10 +98,10 @@ func TestPrefixIndex(t *testing.T) {
 	if err != nil || unpinned.Outcome != pagedkv.HintOutcomeMissing {
 		t.Errorf("the pin has not ended: %+v, %v", unpinned, err)
 	}
-	must(t, prefix.SetQuota("a", 1))
+	must(t, prefix.SetQuota("a", 16))
 	all, err := prefix.StatsOfAll()
 	must(t, err)
-	if all.CachedBlocks != 1 || all.ExpelledBlocks != 1 {
+	if all.CachedTokens != 16 || all.ExpelledTokens != 16 {
 		t.Errorf("%+v", all)
 	}
 	must(t, prefix.SetQuota("a", 0))

@@ -107,13 +107,13 @@ func (p Prefix) Probe(salt string, tokens []int32) (int, error) {
 // NoQuota makes SetQuota remove the limit.
 const NoQuota = ^uint64(0)
 
-// SetQuota limits the cached block positions of one salt from now on; 0: that of
-// PrefixConfig.MaxBlocksPerSalt again; NoQuota: no limit.
-func (p Prefix) SetQuota(salt string, blocks uint64) error {
+// SetQuota limits the cached tokens of one salt from now on, rounded down to whole blocks; 0: to
+// PrefixConfig.MaxTokensPerSalt again; NoQuota: no limit.
+func (p Prefix) SetQuota(salt string, tokens uint64) error {
 	return p.salted("prefix quota", salt, func(
 		cache raw.Cache, salt unsafe.Pointer, size uint64,
 	) raw.Status {
-		return raw.PrefixSetQuota(cache, salt, size, blocks)
+		return raw.PrefixSetQuota(cache, salt, size, tokens)
 	})
 }
 

@@ -27,9 +27,9 @@ type StoreConfig struct {
 	SecretKey Secret
 	// Buffer memory of each of the two threads; 0: 4 MiB.
 	BufferBytes uint64
-	// The most block positions that wait to be written; further ones are not written. 0: a quarter
-	// of the blocks.
-	MaxQueuedBlocks uint64
+	// The most tokens that wait to be written; blocks of further ones are not written. 0: those of a
+	// quarter of the blocks.
+	MaxQueuedTokens uint64
 }
 
 func (c *StoreConfig) arenaSize() int {
@@ -89,7 +89,7 @@ func (c *StoreConfig) place(a *arena, store *raw.Store) *raw.StoreConfig {
 		copy(room, key)
 		out.SecretKey, out.SecretKeySize = unsafe.Pointer(&room[0]), uint64(len(key))
 	}
-	out.BufferBytes, out.MaxQueuedBlocks = c.BufferBytes, c.MaxQueuedBlocks
+	out.BufferBytes, out.MaxQueuedTokens = c.BufferBytes, c.MaxQueuedTokens
 	return out
 }
 
@@ -140,8 +140,8 @@ func (s Store) CancelPrefetch(salt string, tokens []int32) error {
 	return s.cache.Prefix().texted("prefetch cancel", salt, tokens, raw.PrefetchCancel)
 }
 
-// Flush waits until the blocks of earlier sessions are written. It returns how many block positions
-// still wait.
+// Flush waits until the blocks of earlier sessions are written. It returns how many tokens still
+// wait.
 func (s Store) Flush(timeout time.Duration) (queued uint64, err error) {
 	err = call("store flush", s.cache, func() raw.Status {
 		return raw.CacheFlushStore(s.cache.handle, milliseconds(timeout), &queued)

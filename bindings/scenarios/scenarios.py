@@ -181,7 +181,7 @@ SCENARIOS = [
         do(
             "prefix_stats",
             all=True,
-            fields={"matches": 3, "matched_tokens": 52, "cached_blocks": 2, "evictable_blocks": 0},
+            fields={"lookups": 3, "matched_tokens": 52, "cached_tokens": 32, "evictable_tokens": 0},
         ),
         do("validate"),
     ),
@@ -199,8 +199,8 @@ SCENARIOS = [
         do("open", "d", salt="tenant one"),
         do("admit", "d", tokens=[[1, 0, 33]], matched=32),
         step(("d", [1, 32, 1])),
-        do("prefix_stats", salt="tenant one", fields={"matched_tokens": 32, "cached_blocks": 2}),
-        do("prefix_stats", salt="tenant two", fields={"matched_tokens": 0, "cached_blocks": 0}),
+        do("prefix_stats", salt="tenant one", fields={"matched_tokens": 32, "cached_tokens": 32}),
+        do("prefix_stats", salt="tenant two", fields={"matched_tokens": 0, "cached_tokens": 0}),
         do("close", "d"),
         do("prefix_clear", salt="tenant two"),
         do("pool_stats", fields={"held_blocks": 2}),
@@ -460,7 +460,7 @@ SCENARIOS = [
     scenario(
         "hints",
         "A session hints at what it leaves behind; texts are pinned for a time, and dropped.",
-        model(8) | {"prefix": {"max_pinned_blocks": 2}},
+        model(8) | {"prefix": {"max_pinned_tokens": 32}},
         do("clock", now_ms=10**9),
         do("open", "a"),
         step(("a", [1, 0, 48])),

@@ -205,15 +205,15 @@ typedef struct pkv_prefix_config {
   uint32_t struct_size;  /**< Must be sizeof(pkv_prefix_config). */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
-   * The most block positions that can be pinned at once (PKV_HINT_PIN); 0 (default): a quarter of
-   * the blocks of the largest group.
+   * The most tokens that can be pinned at once (PKV_HINT_PIN), rounded down to whole blocks: at
+   * least one. 0 (default): those of a quarter of the blocks of the largest group.
    */
-  uint64_t max_pinned_blocks;
+  uint64_t max_pinned_tokens;
   /**
-   * The most block positions that each salt may have cached (its quota), unless
-   * pkv_prefix_set_quota sets another limit; 0 (default): no limit.
+   * The most tokens that each salt may have cached (its quota), rounded down to whole blocks, at
+   * least one, unless pkv_prefix_set_quota sets another limit; 0 (default): no limit.
    */
-  uint64_t max_blocks_per_salt;
+  uint64_t max_tokens_per_salt;
   /**
    * The most events that are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default 0.
    */

@@ -108,8 +108,8 @@ typedef enum pkv_hint_reason PKV_ENUM {
   PKV_HINT_REASON_NONE = 0,       /**< Nothing limits it. */
   PKV_HINT_REASON_NOT_CACHED = 1, /**< The rest is not cached. */
   /**
-   * PIN: max_pinned_blocks. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
-   * DEMOTE: half of max_queued_blocks wait to be written.
+   * PIN: max_pinned_tokens. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
+   * DEMOTE: half of max_queued_tokens wait to be written.
    */
   PKV_HINT_REASON_LIMIT = 2,
   PKV_HINT_REASON_QUOTA = 3,      /**< The quota of the salt; pins may take half of it. */

@@ -864,8 +864,8 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
   void clear_prefixes(std::string_view salt) {
     check(pkv_prefix_clear(handle_, bytes(salt), salt.size()));
   }
-  void set_prefix_quota(std::string_view salt, uint64_t blocks) {
-    check(pkv_prefix_set_quota(handle_, bytes(salt), salt.size(), blocks));
+  void set_prefix_quota(std::string_view salt, uint64_t tokens) {
+    check(pkv_prefix_set_quota(handle_, bytes(salt), salt.size(), tokens));
   }
   /** Copies the events that begin at number next, advances next, and returns how many were copied.
    */
@@ -892,7 +892,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     const pkv_prompt text = detail::text_of(ids, salt);
     check(pkv_prefetch_cancel(handle_, &text));
   }
-  /** Waits for blocks to be written, and returns how many block positions still are not. */
+  /** Waits for blocks to be written, and returns how many tokens still are not. */
   uint64_t flush(uint32_t timeout_ms) {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_cache_flush_store(handle_, timeout_ms, out); });

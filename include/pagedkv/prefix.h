@@ -23,8 +23,8 @@
  * cached. All salts share the memory, so one can evict what another has cached: set quotas.
  * Sessions without a salt share with each other.
  *
- * Counts are in block positions. A block position is a column of a session's block tables: one
- * block in each layer group, for the same block_size tokens.
+ * Counts are in tokens of full blocks. A token counts once, however many layer groups have a block
+ * for it.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
  * index. A commit that fills a block only tries to lock it: if another thread has the lock, a later
@@ -45,10 +45,10 @@ extern "C" {
  * blocks for total_tokens as pkv_session_reserve does. The session's length is then *matched.
  *
  * The call does both or neither. So a request that has to wait holds no blocks, and its failing
- * attempts are neither matches in the statistics nor uses for the eviction policy. The blocks that
+ * attempts are neither lookups in the statistics nor uses for the eviction policy. The blocks that
  * it needs besides the cached ones must be available without those of watermark_blocks. Pins end
  * only for a request that would not fit even into an empty cache with as many pins as
- * max_pinned_blocks allows; any other request waits.
+ * max_pinned_tokens allows; any other request waits.
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
@@ -85,18 +85,16 @@ typedef struct pkv_prompt {
 typedef struct pkv_prefix_stats {
   uint32_t struct_size;      /**< Must be sizeof(pkv_prefix_stats). */
   uint32_t reserved;         /**< 0. */
-  uint64_t matches;          /**< Admitted sessions, and resumes. */
+  uint64_t lookups;          /**< Admitted sessions, and resumes, also those that find nothing. */
   uint64_t lookup_tokens;    /**< Tokens looked for. */
-  uint64_t matched_tokens;   /**< Tokens found. */
-  uint64_t matched_blocks;   /**< Full block positions found. */
-  uint64_t published_blocks; /**< Block positions cached so far. */
-  uint64_t evicted_blocks;   /**< Block positions removed so far because memory was needed. */
-  /** Block positions removed so far because a salt's quota was full. */
-  uint64_t expelled_blocks;
-  uint64_t cleared_blocks;   /**< Block positions removed so far by pkv_prefix_clear and DROP. */
-  uint64_t cached_blocks;    /**< Block positions cached now. */
-  uint64_t evictable_blocks; /**< Cached ones that are evictable. */
-  uint64_t pinned_blocks;    /**< Cached ones that are pinned. */
+  uint64_t matched_tokens;   /**< Tokens found, also in part of a block. */
+  uint64_t published_tokens; /**< Tokens cached so far. */
+  uint64_t evicted_tokens;   /**< Tokens removed so far because memory was needed. */
+  uint64_t expelled_tokens;  /**< Tokens removed so far because a salt's quota was full. */
+  uint64_t cleared_tokens;   /**< Tokens removed so far by pkv_prefix_clear and DROP. */
+  uint64_t cached_tokens;    /**< Tokens cached now. */
+  uint64_t evictable_tokens; /**< Cached ones that are evictable. */
+  uint64_t pinned_tokens;    /**< Cached ones that are pinned. */
   uint64_t yielded_pins;     /**< Pins that ended so far because a call needed their blocks. */
 } pkv_prefix_stats;
 
@@ -143,7 +141,7 @@ PKV_API pkv_status pkv_prefix_clear(pkv_cache cache, const void* salt, size_t sa
  */
 PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_prompt* prompt, uint64_t* cached);
 
-/** Pass it as `blocks` to pkv_prefix_set_quota to mean no limit. */
+/** Pass it as `tokens` to pkv_prefix_set_quota to mean no limit. */
 #define PKV_NO_QUOTA UINT64_MAX
 
 /**
@@ -156,17 +154,18 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_prompt* prompt, u
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt.
- * @param     blocks     The most block positions. 0 (default): max_blocks_per_salt of the config;
- *                       PKV_NO_QUOTA: no limit.
+ * @param     tokens     The most tokens, rounded down to whole blocks. 0 (default):
+ *                       max_tokens_per_salt of the config; PKV_NO_QUOTA: no limit.
  *
- * Statuses: UNSUPPORTED (no index), OUT_OF_MEMORY. Since 1.0.
+ * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (less than one block), OUT_OF_MEMORY.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_set_quota(pkv_cache cache, const void* salt, size_t salt_size,
-                                        uint64_t blocks);
+                                        uint64_t tokens);
 
 /* ---- Events, for routers that send a request to the cache that has most of it -----------------*/
 
-/** What happened to a block position. */
+/** What happened to a cached block of tokens. */
 typedef enum pkv_prefix_event_kind PKV_ENUM {
   PKV_PREFIX_EVENT_PUBLISHED = 1, /**< A match can now end right after it. */
   /** A match can no longer end there: a block that it needs was evicted. */
@@ -176,11 +175,11 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
 } pkv_prefix_event_kind;
 
 /**
- * A change of one block position. If you do not know its kind, it is a removal if it is below 100;
- * ignore other unknown kinds. To predict a match, find the last block of the prompt with an event
- * PUBLISHED and no later removal: the match ends after it. Without windows and states, all
- * positions before it are cached as well; with them, some may be missing. This struct will never
- * grow.
+ * A change of one full block of tokens, in all layer groups. If you do not know its kind, it is a
+ * removal if it is below 100; ignore other unknown kinds. To predict a match, find the last block
+ * of the prompt with an event PUBLISHED and no later removal: the match ends after it. Without
+ * windows and states, all blocks before it are cached as well; with them, some may be missing. This
+ * struct will never grow.
  */
 typedef struct pkv_prefix_event {
   uint64_t number;   /**< Counts from 0. */

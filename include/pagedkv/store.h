@@ -115,15 +115,16 @@ typedef struct pkv_store_config {
   uint64_t secret_key_size; /**< Its bytes, 16 to 64. */
   /**
    * Bytes of the buffer of each of the two threads, up to 2^36; 0 (default): 4 MiB. The buffer has
-   * room for at least one block position, and for at most as many as the cache has. During a call
-   * of block_io, a thread has as much memory again.
+   * room for at least one block of each group, and for at most all blocks of the cache. During a
+   * call of block_io, a thread has as much memory again.
    */
   uint64_t buffer_bytes;
   /**
-   * The most block positions that wait to be written; beyond that, blocks of sessions that end are
-   * not written. 0 (default): a quarter of the blocks of the largest group.
+   * The most tokens that wait to be written, rounded down to whole blocks: at least one; beyond
+   * that, blocks of sessions that end are not written. 0 (default): those of a quarter of the
+   * blocks of the largest group.
    */
-  uint64_t max_queued_blocks;
+  uint64_t max_queued_tokens;
 } pkv_store_config;
 
 /**
@@ -159,7 +160,7 @@ PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_prompt* prompt
  *
  * @param      cache       The cache.
  * @param      timeout_ms  The longest time to wait, in milliseconds.
- * @param[out] queued      The number of block positions that still wait to be written.
+ * @param[out] queued      The number of tokens that still wait to be written.
  *
  * Statuses: UNSUPPORTED (the cache has no store). Since 1.0.
  */
@@ -169,12 +170,9 @@ PKV_API pkv_status pkv_cache_flush_store(pkv_cache cache, uint32_t timeout_ms, u
 typedef struct pkv_store_stats {
   uint32_t struct_size;   /**< Must be sizeof(pkv_store_stats). */
   uint32_t down;          /**< 1: the store failed recently; reads or writes pause for a while. */
-  uint64_t queued_blocks; /**< Block positions that wait to be written. */
-  /**
-   * Block positions not written, because the queue was full, memory was needed, or the store
-   * failed.
-   */
-  uint64_t unwritten_blocks;
+  uint64_t queued_tokens; /**< Tokens that wait to be written, in full blocks. */
+  /** Tokens not written, because the queue was full, memory was needed, or the store failed. */
+  uint64_t unwritten_tokens;
   uint64_t written_items; /**< Items that the store accepted. */
   uint64_t written_bytes; /**< Bytes of these items. */
   uint64_t known_items;   /**< Items not written because the store had them. */

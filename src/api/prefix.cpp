@@ -10,20 +10,19 @@
 namespace pkv::api {
 namespace {
 
-pkv_prefix_stats public_stats(const prefix::Figures& figures) {
+pkv_prefix_stats public_stats(const prefix::Figures& figures, uint64_t block_size) {
   pkv_prefix_stats stats{};
   stats.struct_size = sizeof stats;
-  stats.matches = figures.matches;
+  stats.lookups = figures.lookups;
   stats.lookup_tokens = figures.lookup_tokens;
   stats.matched_tokens = figures.matched_tokens;
-  stats.matched_blocks = figures.matched_blocks;
-  stats.published_blocks = figures.published;
-  stats.evicted_blocks = figures.evicted;
-  stats.cached_blocks = figures.cached;
-  stats.evictable_blocks = figures.evictable;
-  stats.expelled_blocks = figures.expelled;
-  stats.cleared_blocks = figures.cleared;
-  stats.pinned_blocks = figures.pinned;
+  stats.published_tokens = figures.published * block_size;
+  stats.evicted_tokens = figures.evicted * block_size;
+  stats.cached_tokens = figures.cached * block_size;
+  stats.evictable_tokens = figures.evictable * block_size;
+  stats.expelled_tokens = figures.expelled * block_size;
+  stats.cleared_tokens = figures.cleared * block_size;
+  stats.pinned_tokens = figures.pinned * block_size;
   stats.yielded_pins = figures.yielded;
   return stats;
 }
@@ -42,7 +41,8 @@ pkv_status pkv_prefix_get_stats(pkv_cache handle, const void* salt, size_t salt_
     fill_struct(
         out,
         public_stats(salt_size == PKV_ALL_SALTS ? index.figures()
-                                                : index.figures(check_salt(salt, salt_size))),
+                                                : index.figures(check_salt(salt, salt_size)),
+                     cache->config().block_size),
         "out");
   });
 }
@@ -68,11 +68,17 @@ pkv_status pkv_prefix_probe(pkv_cache handle, const pkv_prompt* prompt, uint64_t
 }
 
 pkv_status pkv_prefix_set_quota(pkv_cache handle, const void* salt, size_t salt_size,
-                                uint64_t blocks) {
+                                uint64_t tokens) {
   return guarded([&] {
     const CacheLease cache(handle);
-    const std::optional<uint64_t> own = blocks == PKV_NO_QUOTA ? 0 : blocks;
-    index_of(*cache).set_quota(check_salt(salt, salt_size), blocks == 0 ? std::nullopt : own);
+    prefix::Index& index = index_of(*cache);
+    const std::string_view known = check_salt(salt, salt_size);
+    std::optional<uint64_t> blocks;
+    if (tokens != 0)
+      blocks = tokens == PKV_NO_QUOTA
+                   ? 0
+                   : limit_in_blocks(tokens, cache->config().block_size, "tokens");
+    index.set_quota(known, blocks);
   });
 }
 

@@ -56,7 +56,7 @@ pkv_status pkv_cache_flush_store(pkv_cache handle, uint32_t timeout_ms, uint64_t
     const CacheLease cache(handle);
     store::Queue& queue = store_of(cache).queue();
     check_pointer(queued, "queued");
-    *queued = queue.flush(deadline_in(timeout_ms));
+    *queued = queue.flush(deadline_in(timeout_ms)) * cache->config().block_size;
   });
 }
 

@@ -26,7 +26,7 @@ class ElsewhereStore : public testing::Test {
     return {.blocks = blocks, .store = &config_};
   }
 
-  static pkv_store_stats stats(const Elsewhere& at) { return store_stats_of(at.cache); }
+  static StoreStats stats(const Elsewhere& at) { return store_stats_of(at.cache); }
   static uint64_t flush(const Elsewhere& at, uint32_t time = long_time) {
     uint64_t queued = 99;
     CHECK(pkv_cache_flush_store(at.cache, time, &queued));

@@ -10,8 +10,8 @@ class HintTest : public Prefix {
  protected:
   void make(uint64_t blocks, uint64_t max_pinned = 0, uint64_t quota = 0) {
     Prefix::make(blocks, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU,
-                                                  .max_pinned_blocks = max_pinned,
-                                                  .max_blocks_per_salt = quota}));
+                                                  .max_pinned_tokens = 16 * max_pinned,
+                                                  .max_tokens_per_salt = 16 * quota}));
   }
   void set_time(uint64_t ms) { clock_.set(ms); }
   void press(uint64_t blocks) {
@@ -459,14 +459,14 @@ TEST_F(HintTest, DurationsEndByThemselves) {
 
 class StoreHintTest : public HintTest {
  protected:
-  void make(uint64_t blocks, uint64_t max_queued_blocks = 0) {
+  void make(uint64_t blocks, uint64_t max_queued = 0) {
     table_ = memory_.table();
-    config_ = made<pkv_store_config>({.store = &table_, .max_queued_blocks = max_queued_blocks});
+    config_ = made<pkv_store_config>({.store = &table_, .max_queued_tokens = 16 * max_queued});
     store_ = &config_;
     HintTest::make(blocks);
   }
   ~StoreHintTest() override { cache_ = {}; }
-  pkv_store_stats stats() { return store_stats_of(cache_); }
+  StoreStats stats() { return store_stats_of(cache_); }
   void flush() { EXPECT_EQ(0u, flush_store(cache_)); }
 
   MemoryStore memory_;

@@ -13,7 +13,7 @@ constexpr uint64_t quota = 12, longest = 6 * 16, blocks = 40;
 
 Cache make(uint64_t capacity, const TestClock& clock) {
   auto prefix =
-      made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU, .max_pinned_blocks = capacity});
+      made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU, .max_pinned_tokens = 16 * capacity});
   ModelConfig config = config_of({}, capacity, PKV_STORAGE_EXTERNAL);
   config.prefix = &prefix;
   config.clock = clock.hook();
@@ -22,7 +22,7 @@ Cache make(uint64_t capacity, const TestClock& clock) {
 
 struct Twins {
   explicit Twins(uint64_t seed) : random(seed) {
-    CHECK(pkv_prefix_set_quota(both, "loud", 4, quota));
+    CHECK(pkv_prefix_set_quota(both, "loud", 4, 16 * quota));
   }
 
   // Draws one of a few texts that share beginnings of whole blocks. A block that is used in part
@@ -92,7 +92,7 @@ TEST(HintTwin, HintsOfOneSaltDoNotCostAnotherItsHits) {
     for (int request = 0; request < 300; request++) {
       while (twins.random.chance(60)) twins.be_loud();
       ASSERT_GE(twins.be_quiet(), 0) << "seed " << seed << ", request " << request;
-      const pkv_prefix_stats stats = prefix_stats_of(twins.both, "loud", 4);
+      const PrefixStats stats = prefix_stats_of(twins.both, "loud", 4);
       ASSERT_LE(stats.cached_blocks, quota);
       ASSERT_LE(stats.pinned_blocks, quota / 2);
       pinned += stats.pinned_blocks;

@@ -91,7 +91,7 @@ class Twin : WorldSessions {
 
   // Everything that a call which fails must leave as it was.
   std::vector<uint64_t> state() const {
-    const pkv_prefix_stats prefix = prefix_stats_of(cache());
+    const PrefixStats prefix = prefix_stats_of(cache());
     std::vector<uint64_t> state = {pool_stats_of(cache()).held_blocks,
                                    stats_of(cache()).evictable_blocks,
                                    prefix.cached_blocks,
@@ -101,7 +101,7 @@ class Twin : WorldSessions {
                                    prefix.evicted_blocks,
                                    prefix.cleared_blocks};
     if (kind_.stored) {
-      const pkv_store_stats store = store_stats_of(cache());
+      const StoreStats store = store_stats_of(cache());
       state.push_back(store.queued_blocks);
       state.push_back(store.unwritten_blocks);
     }

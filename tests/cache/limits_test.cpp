@@ -71,7 +71,7 @@ TEST(Limits, SaltsAndEvents) {
       pkv_session session;
       CHECK(pkv_session_open(cache, &config, &session));
       sessions.emplace_back(session);
-      CHECK(pkv_prefix_set_quota(cache, salt.data(), salt.size(), 9));
+      CHECK(pkv_prefix_set_quota(cache, salt.data(), salt.size(), 9 * 16));
     }
     const std::vector<pkv_session> step = handles_of(sessions);
     const std::vector<uint32_t> counts(many, 16);
@@ -144,7 +144,7 @@ TEST(Limits, ContentsThatWaitForAStore) {
     memory.hold();
     pkv_store table = memory.table();
     auto store = made<pkv_store_config>({.store = &table});
-    store.max_queued_blocks = many;
+    store.max_queued_tokens = many * 16;
     auto prefix = made<pkv_prefix_config>();
     ModelConfig config = config_of(model, many + 10);
     config.threads = 1;

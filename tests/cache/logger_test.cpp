@@ -147,7 +147,7 @@ TEST_F(StoreLogger, HearsTheStoresOwnReason) {
 }
 
 TEST_F(StoreLogger, HearsThatBlocksLeftBeforeTheyWereWritten) {
-  config_.max_queued_blocks = 8;
+  config_.max_queued_tokens = 8 * 16;
   make(8);
   memory_.hold();
   for (int32_t name = 1; name <= 3; name++) serve(text(name, 32));

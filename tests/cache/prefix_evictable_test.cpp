@@ -258,7 +258,7 @@ TEST_F(Evictable, ATrimIntoTheMiddleOfATextOfAFullPool) {
 
 // A pin keeps the block, but yields so that the session goes on.
 TEST_F(Evictable, ATrimIntoAPinnedBlockOfAFullPool) {
-  make(4, made<pkv_prefix_config>({.max_pinned_blocks = 4}));
+  make(4, made<pkv_prefix_config>({.max_pinned_tokens = 64}));
   const Text whole = text(1, 64);
   Session session = open(cache_);
   extend(session, whole);

@@ -138,10 +138,10 @@ class Prefix : public testing::Test {
   }
 
   void clear() { CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS)); }
-  pkv_prefix_stats figures(const std::string& salt) {
+  PrefixStats figures(const std::string& salt) {
     return prefix_stats_of(cache_, salt.data(), salt.size());
   }
-  pkv_prefix_stats figures() { return prefix_stats_of(cache_); }
+  PrefixStats figures() { return prefix_stats_of(cache_); }
 
  private:
   Rows rows(const Text& whole, uint32_t layer, uint64_t from) const {

@@ -26,15 +26,15 @@ class PrefixKeep : public Prefix {
   void expect_unpinned(const Text& tokens) {
     EXPECT_EQ(PKV_HINT_OUTCOME_MISSING, hint(cache_, PKV_HINT_UNPIN, tokens).outcome);
   }
-  void set_quota(uint64_t blocks, const std::string& salt) {
-    CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
+  void set_quota(uint64_t tokens, const std::string& salt) {
+    CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), tokens));
     CHECK(pkv_cache_validate(cache_));
   }
   // Takes `blocks` blocks of each group and releases them. All that can be evicted for them is
   // evicted.
   void press(uint64_t blocks) {
     Session session = open(cache_);
-    CHECK(pkv_session_reserve(session, blocks * 16));
+    CHECK(pkv_session_reserve(session, blocks * block_size_));
   }
   // Returns how many tokens of a text are cached.
   uint64_t cached(const Text& tokens, const std::string& salt = "") {
@@ -123,7 +123,7 @@ TEST_F(PrefixKeep, AnUnpinTouchesNoOtherPin) {
 
 TEST_F(PrefixKeep, PinsHaveAQuota) {
   pkv_prefix_config config = PrefixKeep::config();
-  config.max_pinned_blocks = 3;
+  config.max_pinned_tokens = 48;
   make(16, config);
   serve(text(1, 32));
   serve(text(2, 32));
@@ -151,7 +151,7 @@ TEST_F(PrefixKeep, AWindowGroupKeepsThePinnedWindow) {
 
 TEST_F(PrefixKeep, AFullSaltLosesItsOwn) {
   pkv_prefix_config config = PrefixKeep::config();
-  config.max_blocks_per_salt = 4;
+  config.max_tokens_per_salt = 64;
   make(64, config);
   serve(text(9, 48), "other");
   serve(text(1, 32), "one");
@@ -176,7 +176,7 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
   make(64, config());
   serve(text(1, 64), "one");
   serve(text(2, 64), "two");
-  set_quota(3, "one");
+  set_quota(48, "one");
   EXPECT_EQ(3u, figures("one").cached_blocks);
   EXPECT_EQ(1u, figures("one").expelled_blocks);
   EXPECT_EQ(4u, figures("two").cached_blocks);
@@ -185,7 +185,7 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
   set_quota(PKV_NO_QUOTA, "one");
   serve(text(4, 64), "one");
   EXPECT_EQ(7u, figures("one").cached_blocks);
-  set_quota(2, "none yet");
+  set_quota(32, "none yet");
   serve(text(1, 64), "none yet");
   EXPECT_EQ(2u, figures("none yet").cached_blocks);
   CHECK(pkv_prefix_clear(cache_, "none yet", 8));
@@ -196,11 +196,46 @@ TEST_F(PrefixKeep, QuotasCanBeSetForEachSalt) {
   EXPECT_EQ(4u, figures("none yet").cached_blocks);
 }
 
+// Limits and counts are in tokens of full blocks, whatever the number of groups.
+TEST_F(PrefixKeep, CountsTokens) {
+  block_size_ = 32;
+  pkv_prefix_config config = PrefixKeep::config();
+  config.max_pinned_tokens = 63;
+  config.max_tokens_per_salt = 159;
+  make(16, config);
+  serve(text(1, 170), "one");
+  EXPECT_EQ(32u, pin(text(1, 96), "one")) << "a limit is rounded down to whole blocks";
+  serve(text(2, 40), "one");
+  auto stats = made<pkv_prefix_stats>();
+  CHECK(pkv_prefix_get_stats(cache_, "one", 3, &stats));
+  EXPECT_EQ(2u, stats.lookups) << "those that found nothing count";
+  EXPECT_EQ(210u, stats.lookup_tokens);
+  EXPECT_EQ(0u, stats.matched_tokens);
+  EXPECT_EQ(160u, stats.published_tokens);
+  EXPECT_EQ(32u, stats.expelled_tokens);
+  EXPECT_EQ(128u, stats.cached_tokens) << "the quota";
+  EXPECT_EQ(96u, stats.evictable_tokens);
+  EXPECT_EQ(32u, stats.pinned_tokens);
+  set_quota(UINT64_MAX - 1, "two");
+  serve(text(2, 40), "two");
+  set_quota(95, "one");
+  CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
+  EXPECT_EQ(96u, stats.expelled_tokens);
+  EXPECT_EQ(96u, stats.cached_tokens);
+  CHECK(pkv_prefix_clear(cache_, "two", 3));
+  press(15);
+  CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
+  EXPECT_EQ(32u, stats.cleared_tokens);
+  EXPECT_EQ(32u, stats.evicted_tokens);
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_prefix_set_quota(cache_, "one", 3, 31));
+  EXPECT_STREQ("tokens is 31; it must be 0, or at least one block of 32 tokens", pkv_last_error());
+}
+
 // A router that adds up all events knows exactly what is cached.
 TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   pkv_prefix_config config = PrefixKeep::config();
   config.max_events = 8;
-  config.max_blocks_per_salt = 3;
+  config.max_tokens_per_salt = 48;
   make(6, config);
   uint64_t next = 0, lost = 99;
   pkv_prefix_event events[16];

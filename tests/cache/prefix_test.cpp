@@ -151,12 +151,12 @@ TEST_F(Prefix, AProbeFindsWithoutUsing) {
   };
   EXPECT_EQ(0u, probe(text(1, 33)));
   for (const int32_t name : {1, 2, 3}) serve(text(name, 33));
-  const pkv_prefix_stats before = figures();
+  const PrefixStats before = figures();
   for (int i = 0; i < 3; i++) EXPECT_EQ(32u, probe(text(1, 33) + text(9, 20)));
   EXPECT_EQ(16u, probe(text(2, 31))) << "whole blocks";
   EXPECT_EQ(0u, probe(text(5, 40)));
   EXPECT_EQ(0u, probe({}));
-  const pkv_prefix_stats after = figures();
+  const PrefixStats after = figures();
   EXPECT_EQ(0, std::memcmp(&before, &after, sizeof before));
   serve(text(4, 65));
   EXPECT_EQ(0u, probe(text(1, 33))) << "the one that was used for longest ago has gone";
@@ -176,11 +176,11 @@ TEST_F(Prefix, SaltsShareNothingAndSeeNothing) {
   EXPECT_EQ(0u, serve(prompt));
   EXPECT_EQ(0u, serve(prompt, std::string("al\0ice", 6)));
   EXPECT_EQ(64u, serve(prompt, "alice"));
-  EXPECT_EQ(2u, figures("alice").matches);
+  EXPECT_EQ(2u, figures("alice").lookups);
   EXPECT_EQ(64u, figures("alice").matched_tokens);
   EXPECT_EQ(4u, figures("bob").cached_blocks);
   EXPECT_EQ(0u, figures("bob").matched_tokens);
-  EXPECT_EQ(0u, figures("carol").matches);
+  EXPECT_EQ(0u, figures("carol").lookups);
   EXPECT_EQ(16u, figures().cached_blocks);
   CHECK(pkv_prefix_clear(cache_, "alice", 5));
   EXPECT_EQ(12u, figures().cached_blocks);
@@ -295,14 +295,15 @@ TEST_F(Prefix, MetricsSayWhatHappened) {
   std::string metrics(size, '?');
   CHECK(pkv_cache_format_metrics(cache_, size, metrics.data(), &size));
   EXPECT_EQ('\0', metrics.back());
-  for (const char* line : {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n",
-                           "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
-                           "\npagedkv_blocks{group=\"0\",state=\"in_use\"} 2\n",
-                           "\npagedkv_open{kind=\"session\"} 1\n", "\npagedkv_tokens_total 72\n",
-                           "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
-                           "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n",
-                           "\npagedkv_prefix_blocks_total{event=\"published\"} 4\n",
-                           "\n# TYPE pagedkv_steps_total counter\n"})
+  for (const char* line :
+       {"\npagedkv_blocks{group=\"1\",state=\"free\"} 59\n",
+        "\npagedkv_blocks{group=\"0\",state=\"evictable\"} 3\n",
+        "\npagedkv_blocks{group=\"0\",state=\"in_use\"} 2\n",
+        "\npagedkv_open{kind=\"session\"} 1\n", "\npagedkv_tokens_total 72\n",
+        "\npagedkv_prefix_tokens_total{result=\"asked\"} 100\n",
+        "\npagedkv_prefix_tokens_total{result=\"matched\"} 48\n",
+        "\npagedkv_prefix_changed_tokens_total{event=\"published\"} 64\n",
+        "\npagedkv_prefix_cached_tokens 64\n", "\n# TYPE pagedkv_steps_total counter\n"})
     EXPECT_NE(std::string::npos, metrics.find(line)) << line << metrics;
 }
 

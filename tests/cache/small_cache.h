@@ -38,8 +38,8 @@ struct SmallCache {
   pkv_storage storage = PKV_STORAGE_PAGED;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t watermark = 0;
-  bool stored = false;  // for plays that can put a store behind it
-  uint64_t max_pinned = 6, max_blocks_per_salt = 0;
+  bool stored = false;                 // for plays that can put a store behind it
+  uint64_t max_pinned = 6, quota = 0;  // in blocks
   pkv_eviction eviction = PKV_EVICTION_LEARNED;
   const char* directory = nullptr;  // of the file that the memory is
 
@@ -100,8 +100,8 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     if (from.rotated) group.rotation_matrices = &matrices;
   }
   auto prefix = made<pkv_prefix_config>({.eviction = kind.eviction,
-                                         .max_pinned_blocks = kind.max_pinned,
-                                         .max_blocks_per_salt = kind.max_blocks_per_salt,
+                                         .max_pinned_tokens = 16 * kind.max_pinned,
+                                         .max_tokens_per_salt = 16 * kind.quota,
                                          .max_events = 4096});
   auto config = made<pkv_cache_config>({.group_count = static_cast<uint32_t>(groups.size()),
                                         .groups = groups.data(),

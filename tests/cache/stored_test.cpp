@@ -281,11 +281,14 @@ TEST_F(TierTest, AWindowGroupGetsItsLastWindow) {
 
 // Blocks that wait to be written are evicted last, but they are evicted.
 TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
-  config_.max_queued_blocks = 8;
+  config_.max_queued_tokens = 8 * 16;
   make(8);
   memory_.hold();
   for (int32_t name = 1; name <= 3; name++) serve(text(name, 32));
   EXPECT_EQ(6u, stats().queued_blocks);
+  uint64_t queued = 0;
+  CHECK(pkv_cache_flush_store(cache_, 0, &queued));
+  EXPECT_EQ(6u * 16, queued);
   EXPECT_EQ(0u, figures().evictable_blocks);
   Session greedy = open(cache_);
   CHECK(pkv_session_reserve(greedy, 8 * 16));
@@ -293,11 +296,13 @@ TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
   CHECK(pkv_cache_validate(cache_));
   memory_.go_on();
   flush();
-  EXPECT_EQ(6u, stats().unwritten_blocks);
+  auto in_tokens = made<pkv_store_stats>();
+  CHECK(pkv_cache_get_store_stats(cache_, &in_tokens));
+  EXPECT_EQ(6u * 16, in_tokens.unwritten_tokens);
 }
 
 TEST_F(TierTest, AFullQueueTakesNoMore) {
-  config_.max_queued_blocks = 3;
+  config_.max_queued_tokens = 3 * 16;
   make(32);
   memory_.hold();
   for (int32_t name = 1; name <= 4; name++) serve(text(name, 32));
@@ -606,7 +611,7 @@ TEST_F(TierTest, APrefetchTakesOnlyWhatItsQuotaHasRoomFor) {
     make(16, window);
     const Text whole = text(1, 96);
     store_away(whole, "one");
-    set_quota(4, "one");
+    set_quota(64, "one");
     serve(text(2, 14 * 16), "two");
     flush();
     EXPECT_EQ(64u, fetch(whole, "one")) << "the beginning that fits";
@@ -620,7 +625,7 @@ TEST_F(TierTest, APrefetchInAFullQuotaEvictsNothingOfOthers) {
   const Text whole = text(1, 64), other = text(2, 64);
   store_away(whole, "one");
   store_away(other, "one");
-  set_quota(4, "one");
+  set_quota(64, "one");
   serve(text(3, 12 * 16), "two");
   serve(other, "one");
   flush();

@@ -27,7 +27,7 @@ class TierTest : public Prefix {
     Prefix::make(blocks, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
     created_ += config_.store == &table_;
   }
-  pkv_store_stats stats() { return store_stats_of(cache_); }
+  StoreStats stats() { return store_stats_of(cache_); }
   void flush() { EXPECT_EQ(0u, flush_store(cache_)); }
   void press(uint64_t blocks) {
     Session session = open(cache_);
@@ -54,8 +54,8 @@ class TierTest : public Prefix {
     wait(tokens, salt, 0, &pending);
     return pending;
   }
-  void set_quota(uint64_t blocks, const std::string& salt) {
-    CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), blocks));
+  void set_quota(uint64_t tokens, const std::string& salt) {
+    CHECK(pkv_prefix_set_quota(cache_, salt.data(), salt.size(), tokens));
   }
   void cancel(const Text& tokens) { CHECK(pkv_prefetch_cancel(cache_, TextArg(tokens))); }
   // Computes a text, waits until the store has it, and lets it leave the memory.

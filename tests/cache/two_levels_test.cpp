@@ -107,7 +107,7 @@ class Levels {
     cache_.close();
     pkv_store table = table_;
     auto store = made<pkv_store_config>({.wait_ms = 60'000, .store = &table});
-    store.max_queued_blocks = blocks_;
+    store.max_queued_tokens = 16 * blocks_;
     const auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
     ModelConfig config = config_of(Model{1, 1, 1, 16}, blocks_);
     config.prefix = &prefix;
@@ -139,7 +139,7 @@ class Levels {
     CHECK(pkv_session_admit(session, tokens.size(), tokens.data(), 0, &matched));
     return matched / 16;
   }
-  pkv_store_stats stats() { return store_stats_of(cache_); }
+  StoreStats stats() { return store_stats_of(cache_); }
 
  private:
   static std::vector<int32_t> tokens_of(const Request& request) {

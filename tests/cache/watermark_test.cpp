@@ -173,7 +173,7 @@ TEST(Admission, MatchesAndReservesOrDoesNeither) {
     EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
     EXPECT_EQ(0u, info_of(session).blocks);
     EXPECT_EQ(10u, available(cache)) << "a request that waits holds nothing";
-    EXPECT_EQ(0u, prefix_stats_of(cache).matches);
+    EXPECT_EQ(0u, prefix_stats_of(cache).lookups);
     EXPECT_EQ(0u, prefix_stats_of(cache).lookup_tokens);
   }
   REFUSED(PKV_TOO_LARGE, pkv_session_admit(session, 64, text(64).data(), 16 * size + 1, &matched));
@@ -182,7 +182,7 @@ TEST(Admission, MatchesAndReservesOrDoesNeither) {
   EXPECT_EQ(64u, matched);
   EXPECT_EQ(64u, length_of(session));
   EXPECT_EQ(6u, info_of(session).blocks);
-  EXPECT_EQ(1u, prefix_stats_of(cache).matches);
+  EXPECT_EQ(1u, prefix_stats_of(cache).lookups);
   EXPECT_EQ(watermark, available(cache));
   grow(cache, running, watermark * size);
   grow(cache, session, 2 * size);  // out of its reservation

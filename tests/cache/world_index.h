@@ -113,7 +113,7 @@ class WorldIndex : protected WorldSteps {
   // Counts what the store was asked for before the cache goes.
   void count_store() {
     if (!kind_.stored) return;
-    const pkv_store_stats stats = store_stats_of(cache());
+    const StoreStats stats = store_stats_of(cache());
     fetched_ += stats.read_items;
     corrupt_ += stats.corrupt_items;
   }
@@ -177,13 +177,13 @@ class WorldIndex : protected WorldSteps {
     read_events();
     for (const Ids& text : past_)
       for (const char* salt : salts) check_promise(text, salt);
-    const pkv_prefix_stats all = prefix_stats_of(cache());
+    const PrefixStats all = prefix_stats_of(cache());
     ASSERT_TRUE(is_sparse(kind_) ? stored_.size() <= all.cached_blocks
                                  : stored_.size() == all.cached_blocks)
         << stored_.size() << " and " << all.cached_blocks;
     for (const char* salt : salts) {
       const uint64_t blocks = prefix_stats_of(cache(), salt, std::strlen(salt)).cached_blocks;
-      ASSERT_TRUE(kind_.max_blocks_per_salt == 0 || blocks <= kind_.max_blocks_per_salt) << blocks;
+      ASSERT_TRUE(kind_.quota == 0 || blocks <= kind_.quota) << blocks;
     }
     check_pins(all);
   }
@@ -214,7 +214,7 @@ class WorldIndex : protected WorldSteps {
   }
 
   // Pinned texts are cached, unless a step needed their blocks.
-  void check_pins(const pkv_prefix_stats& all) {
+  void check_pins(const PrefixStats& all) {
     if (std::exchange(yielded_, all.yielded_pins) != all.yielded_pins) pins_.clear();
     std::erase_if(pins_, [&](const auto& pin) { return pin.second <= now_ms_; });
     for (const auto& [pin, until] : pins_)

@@ -50,8 +50,8 @@ inline SmallCache with_watermark(uint32_t watermark, SmallCache kind) {
   kind.watermark = watermark;
   return kind;
 }
-inline SmallCache with_quota(uint64_t max_blocks_per_salt, SmallCache kind) {
-  kind.max_blocks_per_salt = max_blocks_per_salt;
+inline SmallCache with_quota(uint64_t quota, SmallCache kind) {
+  kind.quota = quota;
   return kind;
 }
 

@@ -337,8 +337,7 @@ class WorldPlay : WorldIndex {
       for (const char* salt : {"", "a", "b"}) {
         // A file leaves out some blocks of groups that give up single blocks. What a quota expelled
         // may come back with the sessions that have it.
-        if (!is_sparse(kind_) && kind_.max_blocks_per_salt == 0 && !saved.under_pressure &&
-            shared_->alone) {
+        if (!is_sparse(kind_) && kind_.quota == 0 && !saved.under_pressure && shared_->alone) {
           EXPECT_EQ(cached(cache(), salt, text), cached(other->cache, salt, text));
         }
         check_cached(*other, salt, text);

@@ -31,7 +31,7 @@ TEST_P(CrowdedWorld, SessionsOfManyThreadsHoldWhatTheyComputed) {
   for (uint64_t round = 0; round < 20 && matched_ <= enough && !HasFailure(); round++)
     play_from_threads(round);
   EXPECT_GT(matched_, enough);
-  const pkv_prefix_stats figures = prefix_stats_of(world_->here->cache);
+  const PrefixStats figures = prefix_stats_of(world_->here->cache);
   EXPECT_EQ(matched_, figures.matched_tokens);
   EXPECT_GT(figures.evicted_blocks, 0u);
   WorldPlay::expect_empty(*world_);

@@ -499,9 +499,9 @@ TEST(Cpp, FindsPrefixes) {
   EXPECT_EQ(cache.probe_prefix(text(40), salt), 32u);
   EXPECT_EQ(cache.probe_prefix(text(40)), 0u);
   EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_PIN, 5), text(20), salt).tokens, 16u);
-  EXPECT_EQ(cache.prefix_stats(salt).pinned_blocks, 1u);
-  EXPECT_EQ(cache.prefix_stats("").cached_blocks, 0u);
-  EXPECT_EQ(cache.prefix_stats().cached_blocks, cache.prefix_stats(salt).cached_blocks);
+  EXPECT_EQ(cache.prefix_stats(salt).pinned_tokens, 16u);
+  EXPECT_EQ(cache.prefix_stats("").cached_tokens, 0u);
+  EXPECT_EQ(cache.prefix_stats().cached_tokens, cache.prefix_stats(salt).cached_tokens);
   now += 5;
   EXPECT_EQ(cache.hint(pagedkv::Hint(PKV_HINT_UNPIN), text(16), salt).outcome,
             PKV_HINT_OUTCOME_MISSING);
@@ -519,11 +519,11 @@ TEST(Cpp, FindsPrefixes) {
   salted.salt = salt.data(), salted.salt_size = salt.size();
   Session again = cache.open(salted);
   EXPECT_EQ(again.admit(text(39)), 32u);
-  cache.set_prefix_quota(salt, 1);
+  cache.set_prefix_quota(salt, 16);
   cache.clear_prefixes(salt);
   EXPECT_EQ(again.close(), PKV_OK);
   cache.clear_prefixes();
-  EXPECT_EQ(cache.prefix_stats().cached_blocks, 0u);
+  EXPECT_EQ(cache.prefix_stats().cached_tokens, 0u);
   EXPECT_NE(cache.metrics().find("\n"), std::string::npos);
 }
 

@@ -59,12 +59,12 @@ struct Exception {
 
 // Numbers for which any value is valid, so PKV_OK says nothing about memory.
 const Exception anything[] = {
-    {"", "config.prefix[0].max_pinned_blocks", "a limit"},
-    {"", "config.prefix[0].max_blocks_per_salt", "a limit"},
+    {"", "config.prefix[0].max_pinned_tokens", "a limit"},
+    {"", "config.prefix[0].max_tokens_per_salt", "a limit"},
     {"", "config.prefix[0].active_parameters", "a number of multiplications"},
-    {"", "config.store[0].max_queued_blocks", "a limit"},
+    {"", "config.store[0].max_queued_tokens", "a limit"},
     {"", "config.max_tokens", "a limit"},
-    {"pkv_prefix_set_quota", "blocks", "a limit"},
+    {"pkv_prefix_set_quota", "tokens", "a limit"},
     {"pkv_session_get_trim_point", "limit", "a limit"},
     {"", "hint.duration_ms", "a limit"},
     {"pkv_hint_session", "hint.first", "a position"},

@@ -164,7 +164,7 @@ class Ranges : public Story {
     world.clock.end();
     auto stats = made<pkv_prefix_stats>();
     OK(pkv_prefix_get_stats(world.cache, nullptr, PKV_ALL_SALTS, &stats));
-    HOSTILE_CHECK(stats.pinned_blocks == 0, "a pin did not end");
+    HOSTILE_CHECK(stats.pinned_tokens == 0, "a pin did not end");
   }
   void hint(pkv_session session, pkv_hint given) {
     given.struct_size = sizeof given;

@@ -223,11 +223,15 @@ std::vector<Case> config_cases() {
   add(CONFIG(g.dtype = PKV_Q8_0), unsupported);
   add(CONFIG(g.value_dtype = PKV_Q4_0), unsupported);
   static const auto known = made<pkv_prefix_config>();
-  static pkv_prefix_config many_events = known, at_once = known, never = known;
+  static pkv_prefix_config many_events = known, at_once = known, never = known, few_pins = known,
+                           small_quota = known;
   many_events.max_events = UINT32_MAX;
   at_once.active_parameters = 1;
   never.active_parameters = UINT64_MAX;
+  few_pins.max_pinned_tokens = small_quota.max_tokens_per_salt = 15;
   add(CONFIG(c.prefix = &many_events), invalid);
+  add(CONFIG(c.prefix = &few_pins), invalid);
+  add(CONFIG(c.prefix = &small_quota), invalid);
   add(CONFIG(c.prefix = &at_once), fine);
   add(CONFIG(c.prefix = &never), fine);
   add(CONFIG(c.prefix = &known), fine);
@@ -285,6 +289,8 @@ std::vector<Case> store_cases() {
   add(STORE(behind.fingerprint = "", behind.fingerprint_size = 65), invalid);
   add(STORE(behind.secret_key = "short", behind.secret_key_size = 5), invalid);
   add(STORE(behind.buffer_bytes = UINT64_MAX), invalid);
+  add(STORE(behind.max_queued_tokens = 15), invalid);
+  add(STORE(behind.max_queued_tokens = UINT64_MAX), fine);
   for (const uint32_t size : {0, 8, 48, 60, 64, 4096}) {
     if (size != sizeof(pkv_store)) add(STORE(store.struct_size = size), invalid);
     if (size != sizeof(pkv_store_config)) add(STORE(behind.struct_size = size), invalid);

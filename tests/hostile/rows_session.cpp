@@ -193,7 +193,7 @@ std::vector<Function> prefix_rows() {
   const Arg cache = handle(Handle::cache);
   Function probe{ROW(pkv_prefix_probe), {cache, text_in('p'), out<uint64_t>()}, text_cases(1)};
   Function quota{ROW(pkv_prefix_set_quota),
-                 {cache, optional(in<char>({'p'})), number(1), number(3)}};
+                 {cache, optional(in<char>({'p'})), number(1), number(48)}};
   for (Function* row : {&stats, &clear, &quota}) {
     // NULL comes with a size here.
     row->args[1].misuses.front().wanted = invalid;
@@ -202,6 +202,7 @@ std::vector<Function> prefix_rows() {
                   {"size SIZE_MAX - 1", set(2, SIZE_MAX - 1), invalid}};
   }
   for (Function* row : {&stats, &clear}) row->add("all salts", set(1, 0, 2, PKV_ALL_SALTS), fine);
+  quota.add("less than one block", set(3, 15), invalid);
   quota.add("all salts", set(1, 0, 2, PKV_ALL_SALTS), invalid);
   Function events{ROW(pkv_prefix_read_events),
                   {cache, in<uint64_t>({0}), number(4), out<pkv_prefix_event>(4), out<size_t>(),

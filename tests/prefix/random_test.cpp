@@ -155,7 +155,7 @@ class Random : public testing::TestWithParam<pkv_eviction> {
     pkv_prefix_stats stats{};
     stats.struct_size = sizeof stats;
     CHECK(pkv_prefix_get_stats(cache_, nullptr, PKV_ALL_SALTS, &stats));
-    evicted_ = stats.evicted_blocks;
+    evicted_ = stats.evicted_tokens;
     running_.clear();
     CHECK(pkv_cache_validate(cache_));
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));

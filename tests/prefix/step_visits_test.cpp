@@ -33,7 +33,7 @@ cache_test::Cache create(const Groups& kind, uint64_t blocks) {
     groups[1] = made<pkv_layer_group>(
         {.layers = 1, .kind = PKV_LAYERS_STATES, .layer_bytes = kind.state_bytes});
   groups[0].blocks = groups[1].blocks = blocks;
-  auto prefix = made<pkv_prefix_config>({.max_pinned_blocks = blocks});
+  auto prefix = made<pkv_prefix_config>({.max_pinned_tokens = 16 * blocks});
   config.prefix = &prefix;
   config.groups = groups;
   config.group_count = kind.window == 0 && kind.state_bytes == 0 ? 1 : 2;

@@ -68,7 +68,7 @@ class World {
     const auto evicted = [&] {
       auto stats = made<pkv_prefix_stats>();
       CHECK(pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &stats));
-      return stats.evicted_blocks;
+      return stats.evicted_tokens;
     };
     const uint64_t before = evicted();
     for (int32_t i = 0; evicted() == before; i++) {
@@ -118,7 +118,7 @@ class World {
     sessions_.push_back(std::move(trimmed));
     if (i % 4 == 0) {
       cache_test::hint(cache, PKV_HINT_PIN, text(i, 1), "crowd", {.end = block_size});
-      CHECK(pkv_prefix_set_quota(cache, name.data(), name.size(), 10));
+      CHECK(pkv_prefix_set_quota(cache, name.data(), name.size(), 10 * block_size));
     }
   }
 
@@ -239,13 +239,13 @@ const Row rows[] = {
      [](const World& world) { return count_hint(world, PKV_HINT_RETAIN, PKV_HINT_RETAIN); }},
     {"pkv_prefix_set_quota",
      [](const World& world) {
-       const auto set = [&](const std::string& salt, uint64_t blocks) {
-         CHECK(pkv_prefix_set_quota(world.cache, salt.data(), salt.size(), blocks));
+       const auto set = [&](const std::string& salt, uint64_t tokens) {
+         CHECK(pkv_prefix_set_quota(world.cache, salt.data(), salt.size(), tokens));
        };
        const uint64_t visited = count([&] {
-         set(world.salt, 1000);
+         set(world.salt, 1000 * block_size);
          set(world.salt, PKV_NO_QUOTA);
-         set("a new salt", 10);
+         set("a new salt", 10 * block_size);
        });
        CHECK(pkv_prefix_set_quota(world.cache, "a new salt", 10, 0));
        return visited;
@@ -350,7 +350,7 @@ const Unpublished unpublished[] = {
     {"no room in the quota",
      [](const World& world, size_t blocks) {
        Session session = world.open("a full salt");
-       CHECK(pkv_prefix_set_quota(world.cache, "a full salt", 11, 1));
+       CHECK(pkv_prefix_set_quota(world.cache, "a full salt", 11, block_size));
        compute(world.cache, session, text(1, blocks));
        return session;
      }},
@@ -381,7 +381,7 @@ TEST(VisitsTest, AQuotaMakesNoRoomForWhatCannotBeStored) {
     const Session ended = world.open(salt);
     replay::run(world.cache, ended, cached);
   }
-  CHECK(pkv_prefix_set_quota(world.cache, salt.data(), salt.size(), 20));
+  CHECK(pkv_prefix_set_quota(world.cache, salt.data(), salt.size(), 20 * block_size));
   compute(world.cache, session, text(3, 1));
   uint64_t found = 0;
   CHECK(pkv_prefix_probe(world.cache, TextArg(cached, salt), &found));

@@ -49,7 +49,7 @@ class RedisTier : public Prefix {
     return cached;
   }
   uint64_t flush() { return flush_store(cache_); }
-  pkv_store_stats stats() { return store_stats_of(cache_); }
+  cache_test::StoreStats stats() { return store_stats_of(cache_); }
 };
 
 TEST_F(RedisTier, TwoProcessesShareAPrefix) {

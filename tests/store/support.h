@@ -314,7 +314,7 @@ inline State state_of(pkv_cache cache) {
   const pkv_status status = pkv_prefix_get_stats(cache, nullptr, PKV_ALL_SALTS, &prefix);
   if (status != PKV_UNSUPPORTED) CHECK(status);
   return {stats.sessions,     pools.free_blocks,      pools.held_blocks,   stats.tokens,
-          stats.filled_slots, stats.evictable_blocks, prefix.cached_blocks};
+          stats.filled_slots, stats.evictable_blocks, prefix.cached_tokens};
 }
 
 }  // namespace store

@@ -156,21 +156,54 @@ inline pkv_pool_stats pool_stats_of(pkv_cache cache, uint32_t group = PKV_ALL_GR
   return stats;
 }
 
+inline uint32_t block_size_of(pkv_cache cache) {
+  auto info = made<pkv_cache_info>();
+  CHECK(pkv_cache_get_info(cache, &info));
+  return info.block_size;
+}
+
+// Statistics that count tokens of full blocks, with the same counts in blocks.
+struct PrefixStats : pkv_prefix_stats {
+  uint64_t published_blocks, evicted_blocks, expelled_blocks, cleared_blocks, cached_blocks,
+      evictable_blocks, pinned_blocks;
+};
+struct StoreStats : pkv_store_stats {
+  uint64_t queued_blocks, unwritten_blocks;
+};
+
+inline uint64_t whole_blocks(uint64_t tokens, uint32_t block_size) {
+  EXPECT_EQ(0u, tokens % block_size);
+  return tokens / block_size;
+}
+
 // The figures of the prefix index, for all salts or for one.
-inline pkv_prefix_stats prefix_stats_of(pkv_cache cache, const char* salt = nullptr,
-                                        size_t salt_size = PKV_ALL_SALTS) {
-  auto stats = made<pkv_prefix_stats>();
+inline PrefixStats prefix_stats_of(pkv_cache cache, const char* salt = nullptr,
+                                   size_t salt_size = PKV_ALL_SALTS) {
+  PrefixStats stats{};
+  stats.struct_size = sizeof(pkv_prefix_stats);
   CHECK(pkv_prefix_get_stats(cache, salt, salt_size, &stats));
+  const uint32_t size = block_size_of(cache);
+  stats.published_blocks = whole_blocks(stats.published_tokens, size);
+  stats.evicted_blocks = whole_blocks(stats.evicted_tokens, size);
+  stats.expelled_blocks = whole_blocks(stats.expelled_tokens, size);
+  stats.cleared_blocks = whole_blocks(stats.cleared_tokens, size);
+  stats.cached_blocks = whole_blocks(stats.cached_tokens, size);
+  stats.evictable_blocks = whole_blocks(stats.evictable_tokens, size);
+  stats.pinned_blocks = whole_blocks(stats.pinned_tokens, size);
   return stats;
 }
 
-inline pkv_store_stats store_stats_of(pkv_cache cache) {
-  auto stats = made<pkv_store_stats>();
+inline StoreStats store_stats_of(pkv_cache cache) {
+  StoreStats stats{};
+  stats.struct_size = sizeof(pkv_store_stats);
   CHECK(pkv_cache_get_store_stats(cache, &stats));
+  const uint32_t size = block_size_of(cache);
+  stats.queued_blocks = whole_blocks(stats.queued_tokens, size);
+  stats.unwritten_blocks = whole_blocks(stats.unwritten_tokens, size);
   return stats;
 }
 
-// Waits until the store has what was given to it. Returns how many blocks still wait, after a
+// Waits until the store has what was given to it. Returns how many tokens still wait, after a
 // minute.
 inline uint64_t flush_store(pkv_cache cache) {
   uint64_t queued = 99;

@@ -22,8 +22,9 @@ pkv_cache create(const Blocks& blocks, uint64_t capacity, const LibraryPolicy& p
     prefix.active_parameters = static_cast<uint64_t>(2 * 16 * attention_doubles_at *
                                                      library_tokens(blocks) / blocks.tokens);
   if (blocks.quota > 0)
-    prefix.max_blocks_per_salt =
-        std::max<uint64_t>(1, static_cast<uint64_t>(blocks.quota * static_cast<double>(capacity)));
+    prefix.max_tokens_per_salt =
+        std::max<uint64_t>(1, static_cast<uint64_t>(blocks.quota * static_cast<double>(capacity))) *
+        library_tokens(blocks);
   auto group = made<pkv_layer_group>();
   group.layers = group.query_heads = group.kv_heads = 1;
   group.key_dim = 16;

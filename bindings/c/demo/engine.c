@@ -37,7 +37,7 @@ static pkv_store_config open_store(const engine* e, const options* o, pkv_store*
       .fingerprint = model,
       .fingerprint_size = sizeof *model,
       /* Queue all blocks; if blocks are short, those that wait to be written give way. */
-      .max_queued_blocks = UINT64_MAX,
+      .max_queued_tokens = UINT64_MAX,
   };
 }
 

@@ -119,7 +119,7 @@ static figures figures_of(const run_result* r) {
   add(&f, "blocks copied on write", "%" PRIu64, t->copied_blocks);
   add(&f, "tokens found in the prefix index", "%" PRIu64 " of %" PRIu64, t->matched_tokens,
       t->lookup_tokens);
-  add(&f, "  blocks evicted from it", "%" PRIu64, t->evicted_blocks);
+  add(&f, "  tokens evicted from it", "%" PRIu64, t->evicted_tokens);
   add(&f, "preemptions", "%zu", t->preemptions);
   for (size_t i = first_of_blocks; i < f.count && r->blocks == 0; i++) strcpy(f.texts[i], "-");
   return f;
@@ -181,9 +181,9 @@ static void json_run(FILE* file, const run_result* r) {
           "   \"peak_saved_blocks\": %" PRIu64 ", \"copied_blocks\": %" PRIu64
           ", \"matched_tokens\": %" PRIu64 ", \"lookup_tokens\": %" PRIu64
           ",\n"
-          "   \"evicted_blocks\": %" PRIu64 ", \"preemptions\": %zu}",
+          "   \"evicted_tokens\": %" PRIu64 ", \"preemptions\": %zu}",
           t->peak_saved_blocks, t->copied_blocks, t->matched_tokens, t->lookup_tokens,
-          t->evicted_blocks, t->preemptions);
+          t->evicted_tokens, t->preemptions);
 }
 
 void report_json(const run_result* runs, size_t count, FILE* file, const char* path) {

@@ -221,7 +221,7 @@ static void observe(scheduler* s) {
   /* Cached blocks that no session uses do not count: they can be evicted. */
   const pkv_prefix_stats prefix = prefix_stats(s);
   const uint64_t used = pool.held_blocks - stats.evictable_blocks;
-  const uint64_t saved = pool.references - prefix.cached_blocks - used;
+  const uint64_t saved = pool.references - prefix.cached_tokens / e->info.block_size - used;
   const uint64_t bytes = used * e->plan.bytes_per_block;
   const uint64_t filled = stats.filled_slots - stats.evictable_blocks * e->info.block_size;
 
@@ -236,7 +236,7 @@ static void observe(scheduler* s) {
   if (used > t->peak_blocks) t->peak_blocks = used;
   t->lookup_tokens = prefix.lookup_tokens;
   t->matched_tokens = prefix.matched_tokens;
-  t->evicted_blocks = prefix.evicted_blocks;
+  t->evicted_tokens = prefix.evicted_tokens;
   t->copied_blocks = stats.copied_blocks;
   if (saved > t->peak_saved_blocks) t->peak_saved_blocks = saved;
   if (bytes > t->peak_bytes) t->peak_bytes = bytes;

@@ -49,7 +49,7 @@ typedef struct run_totals {
   uint64_t peak_blocks, peak_saved_blocks, peak_bytes, copied_blocks;
   uint64_t lookup_tokens, matched_tokens; /* of prompts, and of what preempted sessions knew: looked
                                             for and found in the prefix index */
-  uint64_t evicted_blocks;                /* of the prefix index */
+  uint64_t evicted_tokens;                /* of the prefix index */
   double seconds;
 } run_totals;
 

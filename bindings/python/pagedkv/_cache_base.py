@@ -197,11 +197,11 @@ class CacheBase(Handle):
         bounds = first, end, retention, duration_ms
         return _hints.give(library().hint_prompt, target, action, *bounds)
 
-    def prefix_set_quota(self, salt: bytes | None, blocks: int | None) -> None:
-        """Limits the cached block positions of one salt. None: no limit; 0: the limit in the
-        config.
+    def prefix_set_quota(self, salt: bytes | None, tokens: int | None) -> None:
+        """Limits the cached tokens of one salt, rounded down to whole blocks. None: no limit; 0:
+        the limit in the config.
         """
-        limit = NO_QUOTA if blocks is None else unsigned(blocks, 64, "blocks")
+        limit = NO_QUOTA if tokens is None else unsigned(tokens, 64, "tokens")
         call(library().prefix_set_quota, self._handle, *salt_for_c(salt), limit)
 
     def prefix_events(self, first: int = 0, n: int = 256) -> PrefixEvents:
@@ -247,7 +247,7 @@ class CacheBase(Handle):
 
     def flush_store(self, *, timeout_ms: int) -> int:
         """Waits until the blocks of closed sessions are written to the store. Returns how many
-        block positions still wait.
+        tokens still wait.
         """
         timeout = unsigned(timeout_ms, 32, "timeout_ms")
         return number(library().cache_flush_store, self._handle, timeout)

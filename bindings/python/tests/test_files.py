@@ -110,17 +110,17 @@ def test_bad_files_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_pins_quotas_and_events() -> None:
-    config = pagedkv.PrefixConfig(max_pinned_blocks=4, max_events=64)
+    config = pagedkv.PrefixConfig(max_pinned_tokens=64, max_events=64)
     tokens = list(range(40))
     with make(prefix=config) as cache:
         with cache.open_session() as session:
             extend(cache, session, tokens)
         assert cache.hint("pin", tokens).tokens == 32
         cache.prefix_clear(all_salts=True)
-        assert cache.prefix_stats().pinned_blocks == cache.prefix_stats().cached_blocks == 2
+        assert cache.prefix_stats().pinned_tokens == cache.prefix_stats().cached_tokens == 32
         assert cache.hint("unpin", tokens).outcome == pagedkv.HintOutcome.DONE
-        cache.prefix_set_quota(None, 1)
-        assert cache.prefix_stats().cached_blocks == 1
+        cache.prefix_set_quota(None, 16)
+        assert cache.prefix_stats().cached_tokens == 16
         cache.prefix_set_quota(None, 0)
         found = cache.prefix_events()
         assert [event.kind.name for event in found.events] == ["PUBLISHED", "PUBLISHED", "EXPELLED"]

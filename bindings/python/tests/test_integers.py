@@ -253,7 +253,7 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "KVView.of_cache.layer": (with_cache(lambda c, v: repr(pagedkv.KVView.of_cache(c, v))), 1),
     "Cache.pool_stats.group": (with_cache(lambda c, v: c.pool_stats(v).blocks), 0),
     "Cache.open_session.priority": (with_cache(lambda c, v: len(c.open_session(priority=v))), 3),
-    "Cache.prefix_set_quota.blocks": (with_cache(lambda c, v: c.prefix_set_quota(b"a", v)), 3),
+    "Cache.prefix_set_quota.tokens": (with_cache(lambda c, v: c.prefix_set_quota(b"a", v)), 48),
     "Cache.prefix_events.first": (in_session(lambda s, v: s.cache.prefix_events(v)), 1),
     "Cache.prefix_events.n": (in_session(lambda s, v: s.cache.prefix_events(0, v)), 2),
     "load.max_tokens": (in_session(loaded), 200),

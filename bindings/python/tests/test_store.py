@@ -41,7 +41,7 @@ def leave(cache: pagedkv.Cache, salt: bytes | None = None) -> None:
         extend(cache, session, TEXT)
     assert cache.flush_store(timeout_ms=LONG) == 0
     cache.prefix_clear(all_salts=True)
-    assert cache.prefix_stats().cached_blocks == 0
+    assert cache.prefix_stats().cached_tokens == 0
 
 
 def check_text(cache: pagedkv.Cache) -> None:
@@ -179,7 +179,7 @@ def test_wrong_arguments(tmp_path: pathlib.Path) -> None:
         ({"secret_key": b""}, "a key of 0 bytes"),
         ({"fingerprint": bytes(65)}, r"\(INVALID_ARGUMENT\)"),
         ({"wait_ms": 2**32}, "wait_ms: 4294967296 is not between"),
-        ({"max_queued_blocks": -1}, "max_queued_blocks: -1 is not between"),
+        ({"max_queued_tokens": -1}, "max_queued_tokens: -1 is not between"),
         ({"store": pagedkv.DirectoryStore(tmp_path / "file")}, r"\(IO\)"),
         ({"store": pagedkv.DirectoryStore(tmp_path / "gone/store")}, r"\(IO\)"),
         ({"store": pagedkv.DirectoryStore("a\0b")}, "there is a NUL"),

@@ -243,6 +243,13 @@ void check_block_size(uint32_t block_size) {
          block_size, memory::max_block_size);
 }
 
+uint64_t limit_in_blocks(uint64_t tokens, uint32_t block_size, const char* name) {
+  if (tokens != 0 && tokens < block_size)
+    fail(PKV_INVALID_ARGUMENT, "%s is %llu; it must be 0, or at least one block of %u tokens", name,
+         llu(tokens), block_size);
+  return tokens / block_size;
+}
+
 namespace {
 
 void check_enums(const pkv_cache_config& config) {
@@ -275,12 +282,22 @@ double weight_per_token(const pkv_prefix_config& prefix,
   return growth / first;
 }
 
-std::optional<prefix::IndexOptions> read_prefix(const pkv_cache_config& config) {
+std::optional<prefix::IndexOptions> read_prefix(const pkv_cache_config& config,
+                                                const std::vector<pkv_layer_group>& groups) {
   if (config.prefix == nullptr) return std::nullopt;
   const pkv_prefix_config prefix = read_struct(config.prefix, "prefix");
   check_prefix(prefix);
-  return prefix::IndexOptions{prefix, config.block_size, 0,
-                              config.clock != nullptr ? *config.clock : pkv_clock{}};
+  prefix::IndexOptions options{};
+  options.eviction = prefix.eviction;
+  options.max_pinned =
+      limit_in_blocks(prefix.max_pinned_tokens, config.block_size, "max_pinned_tokens");
+  options.quota =
+      limit_in_blocks(prefix.max_tokens_per_salt, config.block_size, "max_tokens_per_salt");
+  options.max_events = prefix.max_events;
+  options.block_size = config.block_size;
+  options.weight_per_token = weight_per_token(prefix, groups);
+  if (config.clock != nullptr) options.clock = *config.clock;
+  return options;
 }
 
 std::optional<pkv_store_config> read_store(const pkv_cache_config& config) {
@@ -448,8 +465,6 @@ CacheConfig check_config(pkv_cache_config config) {
   check_enums(config);
   check_hooks(config);
   CacheConfig result{};
-  result.prefix = read_prefix(config);
-  result.store = read_store(config);
   check_options(config);
   result.storage = config.storage;
   result.layout = config.layout;
@@ -464,8 +479,11 @@ CacheConfig check_config(pkv_cache_config config) {
 
   const std::vector<pkv_layer_group> given = list_groups(config);
   fill_groups(result, given);
-  if (result.prefix)
-    result.prefix->weight_per_token = weight_per_token(result.prefix->config, given);
+  result.prefix = read_prefix(config, given);
+  result.store = read_store(config);
+  if (result.store)
+    result.max_queued_blocks =
+        limit_in_blocks(result.store->max_queued_tokens, result.block_size, "max_queued_tokens");
   result.block_io = read_block_io(config, result.groups);
   check_bytes(result, config);
   fill_blocks(result, config, given);

@@ -36,7 +36,8 @@ struct CacheConfig {
   bool prefault;
   std::optional<prefix::IndexOptions> prefix;
   std::optional<pkv_store_config> store;
-  uint32_t watermark;  // blocks of each group that only sessions that have run may take
+  uint64_t max_queued_blocks;  // of the store; 0: the default
+  uint32_t watermark;          // blocks of each group that only sessions that have run may take
   std::optional<memory::PageCut> pages;  // of the memory that the groups share
   std::optional<pkv_block_io> block_io;  // if a group is opaque
 
@@ -47,6 +48,10 @@ struct CacheConfig {
 
 // Throws INVALID_ARGUMENT unless it is a multiple of 16 in the possible range.
 void check_block_size(uint32_t block_size);
+
+// Converts a limit in tokens to whole blocks, rounded down; 0 stays 0. Throws INVALID_ARGUMENT for
+// less than one block.
+uint64_t limit_in_blocks(uint64_t tokens, uint32_t block_size, const char* name);
 
 // Checks a caller's config and the structs that it points to, and fills in defaults. Throws
 // INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, TOO_LARGE, OVERFLOW with a sentence about the first

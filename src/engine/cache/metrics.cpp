@@ -62,23 +62,22 @@ uint64_t held_slots(const Cache& cache) {
   return slots;
 }
 
-void add_prefix(const prefix::Figures& figures, Metrics& metrics) {
+void add_prefix(const prefix::Figures& figures, uint64_t block_size, Metrics& metrics) {
   metrics.begin("prefix_tokens_total", "counter",
                 "Tokens looked for and found in the prefix index.");
   metrics.value("result", "asked", figures.lookup_tokens);
   metrics.value("result", "matched", figures.matched_tokens);
-  metrics.begin("prefix_blocks_total", "counter",
-                "Block positions the prefix index stored, matched, evicted for memory, expelled by "
-                "quotas and cleared.");
-  metrics.value("event", "published", figures.published);
-  metrics.value("event", "matched", figures.matched_blocks);
-  metrics.value("event", "evicted", figures.evicted);
-  metrics.value("event", "expelled", figures.expelled);
-  metrics.value("event", "cleared", figures.cleared);
-  metrics.begin("prefix_cached_blocks", "gauge", "Block positions in the prefix index.");
-  metrics.value(figures.cached);
-  metrics.begin("prefix_pinned_blocks", "gauge", "Block positions pinned in the prefix index.");
-  metrics.value(figures.pinned);
+  metrics.begin("prefix_changed_tokens_total", "counter",
+                "Tokens the prefix index published, evicted for memory, expelled by quotas and "
+                "cleared.");
+  metrics.value("event", "published", figures.published * block_size);
+  metrics.value("event", "evicted", figures.evicted * block_size);
+  metrics.value("event", "expelled", figures.expelled * block_size);
+  metrics.value("event", "cleared", figures.cleared * block_size);
+  metrics.begin("prefix_cached_tokens", "gauge", "Tokens in the prefix index.");
+  metrics.value(figures.cached * block_size);
+  metrics.begin("prefix_pinned_tokens", "gauge", "Tokens pinned in the prefix index.");
+  metrics.value(figures.pinned * block_size);
 }
 
 }  // namespace
@@ -116,7 +115,8 @@ std::string format_metrics(const Cache& cache) {
   metrics.value(stats.moving_blocks);
   metrics.begin("failed_copies_total", "counter", "Calls of block_io that failed.");
   metrics.value(stats.failed_copies);
-  if (cache.prefix() != nullptr) add_prefix(cache.prefix()->figures(), metrics);
+  if (cache.prefix() != nullptr)
+    add_prefix(cache.prefix()->figures(), cache.config().block_size, metrics);
   return metrics.text();
 }
 

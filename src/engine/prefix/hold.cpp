@@ -150,10 +150,9 @@ void Hold::count_match(uint64_t lookup_tokens, uint64_t matched_tokens) noexcept
   const auto count = [&](Count Figures::* figure, uint64_t more) {
     index_->data_.spaces.count(*use_.space, figure, more);
   };
-  count(&Figures::matches, 1);
+  count(&Figures::lookups, 1);
   count(&Figures::lookup_tokens, lookup_tokens);
   count(&Figures::matched_tokens, matched_tokens);
-  count(&Figures::matched_blocks, matched_tokens / index_->data_.block_size());
 }
 
 }  // namespace pkv::prefix

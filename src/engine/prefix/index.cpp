@@ -15,8 +15,7 @@ Index::Index(const IndexOptions& options, std::span<const std::unique_ptr<memory
       eviction_(data_, uses_),
       publisher_(data_, uses_, eviction_, memory),
       hints_(data_, uses_, matcher_,
-             options.config.max_pinned_blocks != 0 ? options.config.max_pinned_blocks
-                                                   : memory::largest_pool(groups) / 4) {}
+             options.max_pinned != 0 ? options.max_pinned : memory::largest_pool(groups) / 4) {}
 
 // ---- Matching and publishing --------------------------------------------------------------------
 

@@ -11,8 +11,7 @@ namespace {
 
 std::unique_ptr<Policy> make_policy(const IndexOptions& options, uint64_t capacity,
                                     std::pmr::memory_resource& memory) {
-  if (options.config.eviction == PKV_EVICTION_LRU)
-    return std::make_unique<NodeHeap>(&Node::place, memory);
+  if (options.eviction == PKV_EVICTION_LRU) return std::make_unique<NodeHeap>(&Node::place, memory);
   return std::make_unique<LearnedPolicy>(
       capacity, options.weight_per_token * static_cast<double>(options.block_size), memory);
 }
@@ -26,9 +25,9 @@ IndexData::IndexData(const IndexOptions& options,
       groups(all_groups),
       tree(options.block_size, static_cast<uint32_t>(groups.size()), memory),
       policy(make_policy(options, memory::largest_pool(groups), memory)),
-      hasher(os::random_number(), options.config.max_events > 0),
-      spaces(tree, hasher, options.config.max_blocks_per_salt, memory),
-      events(options.config.max_events, memory),
+      hasher(os::random_number(), options.max_events > 0),
+      spaces(tree, hasher, options.quota, memory),
+      events(options.max_events, memory),
       blocks(groups, memory),
       time(options.clock),
       retained(&memory),

@@ -6,7 +6,10 @@
 namespace pkv::prefix {
 
 struct IndexOptions {
-  pkv_prefix_config config;
+  pkv_eviction eviction;
+  uint64_t max_pinned;  // in blocks; 0: the default
+  uint64_t quota;       // of each salt, in blocks; 0: none
+  uint32_t max_events;
   uint32_t block_size;
   // How much longer a token takes to compute than the one before it, relative to a text's first.
   double weight_per_token;

@@ -11,8 +11,8 @@
 namespace pkv::prefix {
 
 struct Figures {
-  Count matches, lookup_tokens, matched_tokens, matched_blocks;
-  Count published, evicted, expelled, cleared, cached, evictable, pinned, yielded;
+  Count lookups, lookup_tokens, matched_tokens, yielded;
+  Count published, evicted, expelled, cleared, cached, evictable, pinned;  // in blocks
 };
 
 struct Space {

@@ -11,8 +11,8 @@ QueuedStore::QueuedStore(Cache& cache, const pkv_store_config& config)
     : format_(cache, config),
       store_(*config.store, cache.logger()),
       max_wait_(config.wait_ms),
-      queue_(config.max_queued_blocks != 0 ? config.max_queued_blocks
-                                           : memory::largest_pool(cache.groups()) / 4 + 1),
+      queue_(cache.config().max_queued_blocks != 0 ? cache.config().max_queued_blocks
+                                                   : memory::largest_pool(cache.groups()) / 4 + 1),
       writer_(format_, store_, queue_),
       reader_(format_, store_) {}
 
@@ -61,8 +61,8 @@ void QueuedStore::log_dropped() noexcept {
   if (logger.listens() && dropped_interval_.begin())
     logger.log(PKV_LOG_WARNING,
                "blocks are short: some were dropped before they were written to the store; %llu "
-               "block positions so far",
-               llu(queue_.dropped()));
+               "tokens so far",
+               llu(queue_.dropped() * format_.cache().config().block_size));
 }
 
 void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {
@@ -78,11 +78,12 @@ void QueuedStore::fetch(std::string_view salt, prefix::Tokens text) {
 }
 
 pkv_store_stats QueuedStore::stats() const {
+  const uint64_t block_size = format_.cache().config().block_size;
   pkv_store_stats stats{};
   stats.struct_size = sizeof stats;
-  stats.queued_blocks = queue_.unwritten();
+  stats.queued_tokens = queue_.unwritten() * block_size;
   stats.down = reads_pause() || writes_pause();
-  stats.unwritten_blocks = queue_.dropped();
+  stats.unwritten_tokens = queue_.dropped() * block_size;
   stats.failures = store_.failures();
   writer_.report(stats);
   reader_.report(stats);

@@ -88,7 +88,7 @@ fn tokens_are_the_same_if_tensors_go_to_a_store_and_come_back() {
     let folder = tiny::Folder::new("elsewhere");
     for family in tiny::FAMILIES {
         let model = load(&folder, family, GgmlDType::F32, Weights::F32);
-        let store = StoreConfig::directory(folder.file(family)).wait(LONG).max_queued_blocks(64);
+        let store = StoreConfig::directory(folder.file(family)).wait(LONG).max_queued_tokens(1024);
         let (basic, mut said) = (Basic::new(model.config()), tiny::prompts().split_off(2));
         let kv = Elsewhere::new(model.config(), 14, Some(store)).unwrap();
         for round in 0..3 {

@@ -248,8 +248,8 @@ func PrefixClear(cache Cache, salt unsafe.Pointer, saltSize uint64) Status {
 func PrefixProbe(cache Cache, prompt *Prompt, cached *uint64) Status {
 	return Status(call(67, u(cache), u(p(prompt)), u(p(cached))))
 }
-func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, blocks uint64) Status {
-	return Status(call(68, u(cache), u(salt), u(saltSize), u(blocks)))
+func PrefixSetQuota(cache Cache, salt unsafe.Pointer, saltSize uint64, tokens uint64) Status {
+	return Status(call(68, u(cache), u(salt), u(saltSize), u(tokens)))
 }
 func PrefixReadEvents(
 	cache Cache, next *uint64, n uint64, events *PrefixEvent, count *uint64, lost *uint64,

@@ -31,7 +31,7 @@ const NoSinkTokens = 0xFFFFFFFF
 // functions refuse it.
 const AllSalts = 0xFFFFFFFFFFFFFFFF
 
-// Pass it as Blocks to pkv_prefix_set_quota to mean no limit.
+// Pass it as Tokens to pkv_prefix_set_quota to mean no limit.
 const NoQuota = 0xFFFFFFFFFFFFFFFF
 
 // Pass it as DurationMs of RETURN to mean that the text will not continue.
@@ -124,7 +124,7 @@ type LayerGroup struct {
 type PrefixConfig struct {
 	StructSize                        uint32
 	Eviction                          int32
-	MaxPinnedBlocks, MaxBlocksPerSalt uint64
+	MaxPinnedTokens, MaxTokensPerSalt uint64
 	MaxEvents, Reserved               uint32
 	ActiveParameters                  uint64
 }
@@ -257,10 +257,10 @@ type Prompt struct {
 }
 
 type PrefixStats struct {
-	StructSize, Reserved                                                        uint32
-	Matches, LookupTokens, MatchedTokens, MatchedBlocks, PublishedBlocks        uint64
-	EvictedBlocks, ExpelledBlocks, ClearedBlocks, CachedBlocks, EvictableBlocks uint64
-	PinnedBlocks, YieldedPins                                                   uint64
+	StructSize, Reserved                                                       uint32
+	Lookups, LookupTokens, MatchedTokens, PublishedTokens, EvictedTokens       uint64
+	ExpelledTokens, ClearedTokens, CachedTokens, EvictableTokens, PinnedTokens uint64
+	YieldedPins                                                                uint64
 }
 
 type PrefixEvent struct {
@@ -335,12 +335,12 @@ type StoreConfig struct {
 	Fingerprint                                 unsafe.Pointer
 	FingerprintSize                             uint64
 	SecretKey                                   unsafe.Pointer
-	SecretKeySize, BufferBytes, MaxQueuedBlocks uint64
+	SecretKeySize, BufferBytes, MaxQueuedTokens uint64
 }
 
 type StoreStats struct {
 	StructSize, Down                                                      uint32
-	QueuedBlocks, UnwrittenBlocks, WrittenItems, WrittenBytes, KnownItems uint64
+	QueuedTokens, UnwrittenTokens, WrittenItems, WrittenBytes, KnownItems uint64
 	AskedItems, ReadItems, ReadBytes, CorruptItems, Failures              uint64
 }
 

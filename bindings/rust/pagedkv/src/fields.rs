@@ -122,14 +122,14 @@ fn of_a_store() {
     let config =
         StoreConfig::directory("/a/path").durable(true).max_bytes(3).wait(Duration::from_millis(4));
     let config =
-        config.fingerprint(*b"a\0b").secret_key([7; 20]).buffer_bytes(5).max_queued_blocks(6);
+        config.fingerprint(*b"a\0b").secret_key([7; 20]).buffer_bytes(5).max_queued_tokens(6);
     let place: *mut sys::pkv_store = std::ptr::NonNull::dangling().as_ptr();
     let raw = config.raw(place);
     check(
         &raw,
         "wait_ms: 4, store: 0x_, fingerprint: 0x_, fingerprint_size: 3, \
          secret_key: 0x_, secret_key_size: 20, \
-         buffer_bytes: 5, max_queued_blocks: 6",
+         buffer_bytes: 5, max_queued_tokens: 6",
     );
     assert_eq!(raw.store, place);
     assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");

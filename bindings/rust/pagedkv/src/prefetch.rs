@@ -34,7 +34,7 @@ impl Cache {
         call(|| unsafe { sys::pkv_prefetch_cancel(self.as_raw(), &text) })
     }
 
-    /// Waits until earlier sessions are written. Returns how many block positions still wait.
+    /// Waits until earlier sessions are written. Returns how many tokens still wait.
     pub fn flush_store(&self, timeout: Duration) -> Result<u64> {
         let mut queued = 0;
         call(|| unsafe {

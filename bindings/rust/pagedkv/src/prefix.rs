@@ -47,12 +47,12 @@ impl<'a> From<&'a str> for Salt<'a> {
 /// How much of one salt may stay cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// [`PrefixConfig::max_blocks_per_salt`](crate::PrefixConfig::max_blocks_per_salt).
+    /// [`PrefixConfig::max_tokens_per_salt`](crate::PrefixConfig::max_tokens_per_salt).
     OfConfig,
     /// No limit.
     Unlimited,
-    /// At most this many block positions; 1 or more.
-    Blocks(u64),
+    /// At most this many tokens, rounded down to whole blocks: at least one.
+    Tokens(u64),
 }
 
 /// Events of the prefix index, in order.
@@ -124,12 +124,12 @@ impl Prefix<'_> {
     /// Limits the cached blocks of one salt from now on.
     pub fn set_quota(&self, salt: Salt<'_>, quota: Quota) -> Result<()> {
         let (salt, size) = salt.raw();
-        let blocks = match quota {
+        let tokens = match quota {
             Quota::OfConfig => 0,
             Quota::Unlimited => sys::PKV_NO_QUOTA,
-            Quota::Blocks(blocks) => blocks,
+            Quota::Tokens(tokens) => tokens,
         };
-        call(|| unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, blocks) })
+        call(|| unsafe { sys::pkv_prefix_set_quota(self.0.as_raw(), salt, size, tokens) })
     }
 
     /// Returns at most `room` events from number `next` on: 0 at first, then

@@ -51,7 +51,7 @@ pub struct StoreConfig {
     fingerprint: Vec<u8>,
     secret_key: Option<Secret<Vec<u8>>>,
     buffer_bytes: u64,
-    max_queued_blocks: u64,
+    max_queued_tokens: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl StoreConfig {
             fingerprint: Vec::new(),
             secret_key: None,
             buffer_bytes: 0,
-            max_queued_blocks: 0,
+            max_queued_tokens: 0,
         }
     }
 
@@ -103,9 +103,9 @@ impl StoreConfig {
         secret_key(key: impl Into<Vec<u8>>) = Some(Secret(key.into()));
         /// Buffer memory of each of the two threads.
         buffer_bytes(bytes: u64) = bytes;
-        /// The most block positions that wait to be written; further ones are not written. Default:
-        /// a quarter of the blocks.
-        max_queued_blocks(blocks: u64) = blocks;
+        /// The most tokens that wait to be written; blocks of further ones are not written.
+        /// Default: those of a quarter of the blocks.
+        max_queued_tokens(tokens: u64) = tokens;
     }
 
     /// The config of C; it points to `store` and to this one.
@@ -122,7 +122,7 @@ impl StoreConfig {
             secret_key,
             secret_key_size,
             buffer_bytes: self.buffer_bytes,
-            max_queued_blocks: self.max_queued_blocks,
+            max_queued_tokens: self.max_queued_tokens,
             ..Default::default()
         }
     }

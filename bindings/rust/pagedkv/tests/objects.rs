@@ -436,7 +436,7 @@ fn hints_are_taken_within_a_batch() {
 #[test]
 fn the_prefix_index_tells_what_it_does() {
     static NOW_MS: AtomicU64 = AtomicU64::new(0);
-    let prefix = PrefixConfig::new().max_events(16).max_blocks_per_salt(2).max_pinned_blocks(1);
+    let prefix = PrefixConfig::new().max_events(16).max_tokens_per_salt(32).max_pinned_tokens(16);
     let cache = Cache::new(
         &config().prefix(prefix).clock(|| Duration::from_millis(NOW_MS.load(Ordering::Relaxed))),
     )
@@ -466,8 +466,8 @@ fn the_prefix_index_tells_what_it_does() {
     assert_eq!(cache.hint(Salt::None, &text, unpin).unwrap().outcome, HintOutcome::MISSING);
     let all = cache.hint(Salt::All, &text, short).unwrap_err();
     assert!(all.message().contains("this call is about one salt"), "{all}");
-    prefix.set_quota(Salt::None, Quota::Blocks(1)).unwrap();
-    assert_eq!(prefix.stats(Salt::None).unwrap().cached_blocks, 1);
+    prefix.set_quota(Salt::None, Quota::Tokens(16)).unwrap();
+    assert_eq!(prefix.stats(Salt::None).unwrap().cached_tokens, 16);
     prefix.set_quota(Salt::None, Quota::Unlimited).unwrap();
     prefix.set_quota(Salt::None, Quota::OfConfig).unwrap();
     assert!(prefix.set_quota(Salt::All, Quota::OfConfig).is_err());

@@ -98,8 +98,8 @@ fn prefix_config(fields: &Value) -> PrefixConfig {
         PrefixConfig::new(),
         |config, (name, value)| match name.as_str() {
             "eviction" => config.eviction(named(value, Eviction)),
-            "max_pinned_blocks" => config.max_pinned_blocks(number(value)),
-            "max_blocks_per_salt" => config.max_blocks_per_salt(number(value)),
+            "max_pinned_tokens" => config.max_pinned_tokens(number(value)),
+            "max_tokens_per_salt" => config.max_tokens_per_salt(number(value)),
             _ => panic!("{name} of a prefix config"),
         },
     )
