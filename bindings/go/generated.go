@@ -257,7 +257,7 @@ type MaskKind int32
 const (
 	// uint64_t [rows][RowStride]: a row sees new token j of its own session if bit j % 64 of word j
 	// / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
-	// mask. With a window or slopes, Positions must be set.
+	// mask. With a window or slopes, Positions or QueryPositions must be set.
 	MaskBits MaskKind = 1
 	// int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
 	// among the new tokens of its session, which must be lower than its own, or -1 for none. It
@@ -318,11 +318,11 @@ const (
 	// without a duration replaces all earlier ones. A shared block has the highest retention of all
 	// its sessions.
 	HintRetain HintAction = 1
-	// Says that a later session will probably begin with the tokens of this one in about
-	// DurationMs, for example when a tool returns. Never: none will; 0: unknown. Only for sessions.
-	// The policy LEARNED measures when sequences with similar hints (equal when rounded down to a
-	// power of two) really return, so a wrong hint costs little. Other policies ignore it. Forks
-	// and snapshots inherit it.
+	// Says that a later session will probably begin with the tokens of this one, about DurationMs
+	// after this one ends, for example when a tool returns. Never: none will; 0: unknown. Only for
+	// sessions. The policy LEARNED measures when sequences with similar hints (equal when rounded
+	// down to a power of two) really return, so a wrong hint costs little. Other policies ignore
+	// it. Forks and snapshots inherit it.
 	HintReturn HintAction = 2
 	// Keeps what is in memory before End, in use or not, until the duration has passed, UNPIN ends
 	// it, or a call needs the blocks. What is cached later is not pinned: pin again after the
@@ -639,11 +639,11 @@ type LayerGroup struct {
 type PrefixConfig struct {
 	// Which blocks are evicted first. Default EvictionLearned.
 	Eviction Eviction
-	// The most tokens that can be pinned at once (HintPin), rounded down to whole blocks: at least
-	// one. 0 (default): those of a quarter of the blocks of the largest group.
+	// The most tokens that can be pinned at once (HintPin), BlockSize or more, rounded down to
+	// whole blocks. 0 (default): those of a quarter of the blocks of the largest group.
 	MaxPinnedTokens uint64
-	// The most tokens that each salt may have cached (its quota), rounded down to whole blocks, at
-	// least one, unless pkv_prefix_set_quota sets another limit; 0 (default): no limit.
+	// The most tokens that each salt may have cached (its quota), BlockSize or more, rounded down
+	// to whole blocks, unless pkv_prefix_set_quota sets another limit; 0 (default): no limit.
 	MaxTokensPerSalt uint64
 	// The most events that are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default
 	// 0.

@@ -33,7 +33,7 @@ typedef enum pkv_mask_kind PKV_ENUM {
   /**
    * uint64_t [rows][row_stride]: a row sees new token j of its own session if bit j % 64 of word j
    * / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
-   * mask. With a window or slopes, `positions` must be set.
+   * mask. With a window or slopes, `positions` or query_positions must be set.
    */
   PKV_MASK_BITS = 1,
   /**
@@ -89,8 +89,8 @@ typedef struct pkv_mask {
   /**
    * BITS: [rows]: the position of each new token in its text, for windows, sinks and slopes. For a
    * token of a tree it is the number of tokens before the step plus its depth. No position may be
-   * lower than the number of tokens before the step. Not with query_positions. NULL: not needed in
-   * full attention without slopes.
+   * lower than the number of tokens before the step. Not with query_positions. NULL: those, or not
+   * needed in full attention without slopes.
    */
   const int64_t* positions;
   /**

@@ -71,8 +71,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session*
  * block counts as freed only if all its holders are victims. The result is valid until something
  * else takes or frees blocks.
  *
- * While it looks at the sessions, calls that would change one of the list return BUSY, and calls
- * that would change another session wait.
+ * While it looks at the sessions, calls on those of the list return BUSY, and calls that would
+ * change another session wait.
  *
  * @param      cache         The cache of the sessions.
  * @param      n             The number of sessions in the list.

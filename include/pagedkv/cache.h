@@ -205,13 +205,13 @@ typedef struct pkv_prefix_config {
   uint32_t struct_size;  /**< Must be sizeof(pkv_prefix_config). */
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
-   * The most tokens that can be pinned at once (PKV_HINT_PIN), rounded down to whole blocks: at
-   * least one. 0 (default): those of a quarter of the blocks of the largest group.
+   * The most tokens that can be pinned at once (PKV_HINT_PIN), block_size or more, rounded down to
+   * whole blocks. 0 (default): those of a quarter of the blocks of the largest group.
    */
   uint64_t max_pinned_tokens;
   /**
-   * The most tokens that each salt may have cached (its quota), rounded down to whole blocks, at
-   * least one, unless pkv_prefix_set_quota sets another limit; 0 (default): no limit.
+   * The most tokens that each salt may have cached (its quota), block_size or more, rounded down to
+   * whole blocks, unless pkv_prefix_set_quota sets another limit; 0 (default): no limit.
    */
   uint64_t max_tokens_per_salt;
   /**

@@ -324,10 +324,10 @@ typedef enum pkv_durability PKV_ENUM {
 
 /* ---- Structs that may grow --------------------------------------------------------------------
  *
- * Structs of the caller that may grow begin with struct_size; its others never grow. The caller
- * sets it to the sizeof of the struct, also when the library fills the struct. A field with a
- * default may be 0, which means the default; the other fields must be set. A field that says yes or
- * no is a uint32_t, 1 or 0.
+ * Structs of the caller that may grow begin with struct_size; other structs of the caller never
+ * grow. (The library's own pkv_error_details may.) The caller sets it to the sizeof of the struct,
+ * also when the library fills the struct. A field with a default may be 0, which means the default;
+ * the other fields must be set. A field that says yes or no is a uint32_t, 1 or 0.
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
  *

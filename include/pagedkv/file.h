@@ -212,7 +212,8 @@ typedef struct pkv_file_info {
 /**
  * Returns the properties of a file. Reads everything except K and V. Needs no cache.
  *
- * @param[in]  config  Its key, and the fingerprint to compare. NULL: neither.
+ * @param[in]  config  Its key, and the fingerprint to compare; a NULL one is not compared. NULL:
+ *                     neither.
  * @param[in]  from    The stream to read.
  * @param[out] out     The properties.
  *

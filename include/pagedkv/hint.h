@@ -5,7 +5,8 @@
  * A hint has a target, an action and bounds; its result says what was done. The target is a session
  * or a prompt (tokens with a salt), and a range [first, end) of it. A hint acts on whole blocks:
  * those that lie fully inside the range. A block is reachable only through the blocks before it, so
- * PIN, PREFETCH and STORE start at token 0 and ignore `first`.
+ * PIN, UNPIN, PREFETCH and STORE start at token 0, whatever `first` is. Bounds that an action does
+ * not use are checked all the same.
  *
  * A hint never makes a step fail, except for a moment while block_io copies blocks to or from a
  * store (store.h). If begin, reserve or resume lack blocks because of pins, they end pins, those
@@ -45,11 +46,11 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_RETAIN = 1,
   /**
-   * Says that a later session will probably begin with the tokens of this one in about duration_ms,
-   * for example when a tool returns. PKV_NEVER: none will; 0: unknown. Only for sessions. The
-   * policy LEARNED measures when sequences with similar hints (equal when rounded down to a power
-   * of two) really return, so a wrong hint costs little. Other policies ignore it. Forks and
-   * snapshots inherit it.
+   * Says that a later session will probably begin with the tokens of this one, about duration_ms
+   * after this one ends, for example when a tool returns. PKV_NEVER: none will; 0: unknown. Only
+   * for sessions. The policy LEARNED measures when sequences with similar hints (equal when rounded
+   * down to a power of two) really return, so a wrong hint costs little. Other policies ignore it.
+   * Forks and snapshots inherit it.
    */
   PKV_HINT_RETURN = 2,
   /**

@@ -74,12 +74,12 @@
  *
  * 4. OWN MEMORY AND KERNELS
  *
- * pkv_cache_compute_sizes says how much memory a config takes. With storage EXTERNAL, or just a
- * pkv_pool, the library has only block ids, and your kernels ask where tokens are:
- * pkv_batch_get_slot_mapping, pkv_batch_get_kv_indices, pkv_session_get_block_table. With storage
- * PAGED, pkv_cache_get_kv_view gives them addresses. Without a cache, pkv_kv_write and
- * pkv_kv_attend work on memory that you describe, on the threads of a pkv_compute. (pool.h, kv.h,
- * attention.h, compute.h)
+ * pkv_cache_compute_sizes says how much memory a config takes. With storage EXTERNAL the cache has
+ * only block ids, and your kernels ask where tokens are: pkv_batch_get_slot_mapping,
+ * pkv_batch_get_kv_indices, pkv_session_get_block_table. With storage PAGED, pkv_cache_get_kv_view
+ * gives them addresses. Without a cache, pkv_kv_write and pkv_kv_attend work on memory that you
+ * describe, on the threads of a pkv_compute, and a pkv_pool counts references to blocks whose
+ * tables are yours. (kv.h, attention.h, compute.h, pool.h)
  *
  * 5. EXPERIMENTAL
  *

@@ -11,8 +11,9 @@
  *
  * A cached block is in use if something besides the index holds it, such as a session. It is
  * evictable if only the index holds it and no pin keeps it. Evictable blocks count as available:
- * begin, reserve, resume and admit evict as many as they need. Blocks in use are never evicted, and
- * pinned ones only for a call that would fail without them (pkv_session_admit can also wait).
+ * begin, reserve, resume and admit evict as many as they need. Blocks in use are never evicted, but
+ * a store drops blocks that only wait to be written. Pinned blocks are evicted only for a call that
+ * would fail without them (pkv_session_admit can also wait).
  * Blocks of lower retention are evicted before others, and among equals the policy in the cache's
  * config decides. Hints pin blocks and set their retention (hint.h). A quota limits what one salt
  * may keep cached. Blocks that slide out of a window stay cached. They are evicted one by one,
@@ -23,8 +24,8 @@
  * cached. All salts share the memory, so one can evict what another has cached: set quotas.
  * Sessions without a salt share with each other.
  *
- * Counts are in tokens of full blocks. A token counts once, however many layer groups have a block
- * for it.
+ * Counts are in tokens of full blocks, except for what a look-up asked for and found. A token
+ * counts once, however many layer groups have a block for it.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
  * index. A commit that fills a block only tries to lock it: if another thread has the lock, a later
@@ -154,8 +155,8 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_prompt* prompt, u
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
  * @param     salt_size  Bytes of the salt.
- * @param     tokens     The most tokens, rounded down to whole blocks. 0 (default):
- *                       max_tokens_per_salt of the config; PKV_NO_QUOTA: no limit.
+ * @param     tokens     The most tokens, block_size or more, rounded down to whole blocks. 0
+ *                       (default): max_tokens_per_salt of the config; PKV_NO_QUOTA: no limit.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (less than one block), OUT_OF_MEMORY.
  * Since 1.0.

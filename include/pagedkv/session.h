@@ -3,8 +3,8 @@
  * Threads: one thread at a time may change a session, or several may read it. While a call changes
  * it, others return PKV_BUSY. A call that changes it waits for running getters (pagedkv.h), and
  * returns PKV_BUSY while other calls read it (to copy, fork or save it). While a session is in a
- * batch, only getters and pkv_session_read work on it, and calls on the batch count as calls that
- * change it.
+ * batch, only getters and pkv_session_read work on it, and calls that change the batch count as
+ * calls that change it.
  */
 #ifndef PAGEDKV_SESSION_H
 #define PAGEDKV_SESSION_H

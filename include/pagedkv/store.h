@@ -19,15 +19,15 @@
  *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
  * when they are first needed: one writes to the store, one reads. The writer has a low priority,
- * and while steps run it mostly sleeps, unless a thread waits in pkv_cache_flush_store. No decode
- * step waits for the store: one that is slow, full or unreachable costs hits but causes no errors.
- * Only a step that lacks blocks waits for these threads, up to a second, to get those that they
- * hold.
+ * and while steps run it mostly sleeps, unless a thread waits in pkv_cache_flush_store. No step
+ * waits for a call of the store or of block_io: a store that is slow, full or unreachable costs
+ * hits but causes no errors. A step that lacks blocks may wait, up to a second, for those that
+ * these threads or other calls are moving.
  *
  * For opaque groups, each of the two threads copies a small part of the blocks at a time by
- * block_io. Steps do not wait for it, but a block that is being copied is in use
- * (moving_blocks of pkv_cache_stats), so pkv_batch_begin may return OUT_OF_BLOCKS: retry if nothing
- * is left to suspend. A copy that fails costs hits, and is counted and logged.
+ * block_io. A block that is being copied is in use (moving_blocks of pkv_cache_stats), so
+ * pkv_batch_begin may return OUT_OF_BLOCKS: retry if nothing is left to suspend. A copy that fails
+ * costs hits, and is counted and logged.
  */
 #ifndef PAGEDKV_STORE_H
 #define PAGEDKV_STORE_H
@@ -97,7 +97,8 @@ typedef struct pkv_store_config {
   uint32_t wait_ms;
   /**
    * For one cache: pkv_cache_create takes it and sets the caller's struct to zeros, and
-   * pkv_cache_destroy closes it. If pkv_cache_create fails, the caller still has it.
+   * pkv_cache_destroy closes it. If pkv_cache_create fails, the caller still has it. A copy of the
+   * struct is the same store: do not use it after that.
    */
   pkv_store* store;
   /**
@@ -120,9 +121,9 @@ typedef struct pkv_store_config {
    */
   uint64_t buffer_bytes;
   /**
-   * The most tokens that wait to be written, rounded down to whole blocks: at least one; beyond
-   * that, blocks of sessions that end are not written. 0 (default): those of a quarter of the
-   * blocks of the largest group.
+   * The most tokens that wait to be written, block_size or more, rounded down to whole blocks;
+   * beyond that, blocks of sessions that end are not written. 0 (default): those of a quarter of
+   * the blocks of the largest group.
    */
   uint64_t max_queued_tokens;
 } pkv_store_config;
