@@ -516,9 +516,9 @@ def test_errors_say_what_is_wrong() -> None:
         PagedCache(model, prompt_blocks=-1)
     with pytest.raises(ValueError, match="3 sequences, the batch has 1"):
         model(prompts()["input_ids"][:1], past_key_values=cache)
-    wrong: list[dict[str, Any]] = [{"dtype": "q8_0"}, {"value_dtype": "q8_0"}]
+    wrong: list[dict[str, Any]] = [{"dtype": "int3"}, {"value_dtype": "int3"}]
     for given in wrong:
-        with pytest.raises(pagedkv.MisuseError, match="dtype: 'q8_0' is none of f32, f16"):
+        with pytest.raises(pagedkv.MisuseError, match="dtype: 'int3' is none of f32, f16"):
             PagedCache(model, **given)
     with pytest.raises(pagedkv.MisuseError, match="rotation: 'turn' is none of"):
         PagedCache(model, rotation="turn")
