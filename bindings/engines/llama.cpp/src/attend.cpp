@@ -33,6 +33,8 @@ struct Operation {
   int64_t streams() const { return q.ne[3]; }
   // A row is the only one of its stream, or follows the one before it.
   size_t row_bytes() const { return rows() == 1 ? q.nb[3] : q.nb[1]; }
+  // The rows of a stream follow those of the stream before it.
+  bool joined() const { return q.nb[3] == static_cast<size_t>(rows()) * row_bytes(); }
   int64_t cells() const { return k.ne[1]; }
   // Cells are blocks of one token. A stream begins this many blocks after the one before it.
   int64_t stream_blocks() const {
@@ -76,11 +78,28 @@ bool supports_rows(const Tensor& rows) {
          rows.nb[2] % unit == 0 && (rows.ne[3] == 1 || rows.nb[3] % rows.nb[1] == 0);
 }
 
-// Returns whether the rows of q, or of out, can be a pkv_tensor.
-bool supports_tensor(const Tensor& t, size_t row_bytes, size_t head_bytes) {
-  return t.type == ggml::F32 && t.nb[0] == 4 && row_bytes % 4 == 0 && head_bytes % 4 == 0 &&
-         row_bytes > 0 && head_bytes > 0 && t.nb[3] % 4 == 0;
+// One axis of a tensor: how many there are, and the bytes from one to the next.
+struct Axis {
+  int64_t count;
+  size_t bytes;
+};
+
+// Returns whether the rows of q, or of out, can be a pkv_tensor, in which none overlap.
+bool supports_tensor(const Tensor& t, Axis rows, Axis heads) {
+  const auto [inner, outer] =
+      std::minmax(rows, heads, [](const Axis& a, const Axis& b) { return a.bytes < b.bytes; });
+  size_t extent = static_cast<size_t>(t.ne[0]) * 4;
+  for (const Axis& axis : {inner, outer}) {
+    if (axis.bytes == 0 || axis.bytes % 4 != 0) return false;
+    if (axis.count == 1) continue;
+    if (axis.bytes < extent) return false;
+    extent += static_cast<size_t>(axis.count - 1) * axis.bytes;
+  }
+  return t.type == ggml::F32 && t.nb[0] == 4 && t.nb[3] % 4 == 0;
 }
+
+// The most query heads of the library.
+constexpr int64_t max_heads = 65536;
 
 bool fits(int64_t n) { return n >= 1 && n < INT32_MAX; }
 
@@ -127,7 +146,7 @@ Mask mask_of(const Operation& op) {
   mask.rows = op.rows();
   mask.streams = op.streams();
   mask.stream_blocks = op.stream_blocks();
-  mask.joined = op.q.nb[3] == static_cast<size_t>(op.rows()) * op.row_bytes();
+  mask.joined = op.joined();
   if (op.mask == nullptr) return mask;
   mask.data = static_cast<const uint16_t*>(op.mask->data);
   mask.row_stride = stride_of(op.mask->nb[1], *op.mask);
@@ -216,16 +235,18 @@ bool supports(const Tensor& out) {
   if (out.src[0] == nullptr || out.src[1] == nullptr || out.src[2] == nullptr) return false;
   const Operation op(out);
   const Tensor &q = op.q, &k = op.k, &v = op.v;
-  if (!supports_rows(k) || !supports_rows(v) || !supports_tensor(q, op.row_bytes(), q.nb[2]) ||
-      !supports_tensor(out, out.nb[2], out.nb[1]))
-    return false;
   if (q.ne[0] != k.ne[0] || v.ne[1] != k.ne[1] || v.ne[2] != k.ne[2] || q.ne[3] != k.ne[3] ||
       q.ne[3] != v.ne[3])
     return false;
   if (out.ne[0] != v.ne[0] || out.ne[1] != q.ne[2] || out.ne[2] != q.ne[1] || out.ne[3] != q.ne[3])
     return false;
   if (!fits(q.ne[1]) || !fits(q.ne[2]) || !fits(q.ne[3]) || !fits(k.ne[1]) || !fits(k.ne[2]) ||
-      q.ne[2] % k.ne[2] != 0)
+      q.ne[2] % k.ne[2] != 0 || op.heads() > max_heads)
+    return false;
+  const int64_t rows = op.rows() * (op.joined() ? op.streams() : 1);
+  if (!supports_rows(k) || !supports_rows(v) ||
+      !supports_tensor(q, {rows, op.row_bytes()}, {op.heads(), q.nb[2]}) ||
+      !supports_tensor(out, {rows, out.nb[2]}, {op.heads(), out.nb[1]}))
     return false;
   // The streams of K and V have the same cells.
   const int64_t last_stream = (op.streams() - 1) * op.stream_blocks();
