@@ -94,8 +94,8 @@ typedef struct pkv_mask {
    */
   const int64_t* positions;
   /**
-   * F16, F32: [query_heads]: finite factors of the mask. With slopes as factors, a mask of -|i - j|
-   * is ALiBi in both directions. NULL: 1.
+   * F16, F32: [query_heads]: finite factors of the mask; keep the products within fp32. With slopes
+   * as factors, a mask of -|i - j| is ALiBi in both directions. NULL: 1.
    */
   const float* head_factors;
 } pkv_mask;

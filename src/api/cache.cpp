@@ -52,7 +52,7 @@ using namespace pkv::api;
 
 pkv_status pkv_cache_compute_sizes(const pkv_cache_config* config, uint32_t group,
                                    pkv_cache_sizes* out) {
-  return guarded([&] { fill_struct(out, compute_plan(read_config(config), group), "out"); });
+  return guarded([&] { fill_struct(out, compute_sizes(read_config(config), group), "out"); });
 }
 
 pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {

@@ -161,7 +161,7 @@ std::vector<Case> shared_cases() {
   return cases;
 }
 
-// Makes the cases that both compute_plan and create refuse.
+// Makes the cases that both compute_sizes and create refuse.
 std::vector<Case> config_cases() {
   std::vector<Case> cases;
   const Wanted big{PKV_OVERFLOW, PKV_TOO_LARGE};

@@ -43,7 +43,7 @@ Cache::~Cache() {
 // Logs a warning about each thing that works, but not as well as the caller may expect.
 void Cache::log_shortcomings() const {
   if (!logger_.listens()) return;
-  uint64_t bytes = compute_plan(config_, PKV_ALL_GROUPS).memory_bytes;
+  uint64_t bytes = compute_sizes(config_, PKV_ALL_GROUPS).memory_bytes;
   for (const auto& group : groups_)
     if (group->opaque()) bytes -= group->layout.total_bytes();
   const uint64_t machine = os::physical_memory();
@@ -69,17 +69,18 @@ void Cache::log_yielded_pin() const {
   const auto figures = prefix_->figures();
   logger_.log(PKV_LOG_WARNING,
               "blocks are short: a call ended a pin to get some; %llu pins were ended so far, %llu "
-              "blocks are still pinned",
-              llu(figures.yielded), llu(figures.pinned));
+              "tokens are still pinned",
+              llu(figures.yielded), llu(figures.pinned * config_.block_size));
 }
 
 void Cache::log_eviction() const {
   if (!logger_.listens() || !eviction_interval_.begin()) return;
   const auto figures = prefix_->figures();
-  logger_.log(PKV_LOG_INFO,
-              "blocks are short: cached ones that nobody uses are evicted; %llu were so far, %llu "
-              "are still cached",
-              llu(figures.evicted), llu(figures.cached));
+  logger_.log(
+      PKV_LOG_INFO,
+      "blocks are short: cached ones that nobody uses are evicted; %llu tokens were so far, "
+      "%llu are still cached",
+      llu(figures.evicted * config_.block_size), llu(figures.cached * config_.block_size));
 }
 
 void Cache::log_failed_copy(const char* sentence) const noexcept {

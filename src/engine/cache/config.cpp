@@ -487,11 +487,11 @@ CacheConfig check_config(pkv_cache_config config) {
   result.block_io = read_block_io(config, result.groups);
   check_bytes(result, config);
   fill_blocks(result, config, given);
-  compute_plan(result, PKV_ALL_GROUPS);  // throws if the sizes overflow
+  compute_sizes(result, PKV_ALL_GROUPS);  // throws if the sizes overflow
   return result;
 }
 
-pkv_cache_sizes compute_plan(const CacheConfig& config, uint32_t group) {
+pkv_cache_sizes compute_sizes(const CacheConfig& config, uint32_t group) {
   if (group != PKV_ALL_GROUPS && group >= config.groups.size())
     fail(PKV_OUT_OF_RANGE, "group %u; the cache has %zu", group, config.groups.size());
   pkv_cache_sizes plan{};

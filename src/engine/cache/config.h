@@ -60,6 +60,6 @@ CacheConfig check_config(pkv_cache_config config);
 
 // Computes the sizes of one group, or of the whole cache for PKV_ALL_GROUPS. Throws OUT_OF_RANGE,
 // OVERFLOW.
-pkv_cache_sizes compute_plan(const CacheConfig& config, uint32_t group);
+pkv_cache_sizes compute_sizes(const CacheConfig& config, uint32_t group);
 
 }  // namespace pkv

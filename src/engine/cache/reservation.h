@@ -40,8 +40,8 @@ bool fits_beside_pins(const Cache& cache, std::span<const uint64_t> counts, uint
 
 // What a call does that would fail otherwise.
 enum class Urgency {
-  may_fail,      // nothing, since the caller can try again later
-  must_succeed,  // it ends pins, and sleeps a little while other threads move blocks
+  may_fail,      // it asks the store for its blocks; the caller can try again later
+  must_succeed,  // it also ends pins, and sleeps a little while other threads move blocks
 };
 
 class Reservation {
