@@ -81,7 +81,7 @@ struct BlockKeys {
       alignas(64) float totals[rows * tokens];
       PKV_UNROLL
       for (unsigned i = 0; i < rows * tokens; i += lanes)
-        xsimd::haddp(sum + i).store_aligned(totals + i);
+        Isa::sums_of(sum + i).store_aligned(totals + i);
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++)
         for (unsigned i = 0; i < tokens; i++)

@@ -148,7 +148,7 @@ struct PlainKeys {
     constexpr unsigned lanes = Floats<Isa>::size;
     static_assert(n % lanes == 0);
     PKV_UNROLL
-    for (unsigned i = 0; i < n; i += lanes) xsimd::haddp(sum + i).store_aligned(to + i);
+    for (unsigned i = 0; i < n; i += lanes) Isa::sums_of(sum + i).store_aligned(to + i);
   }
   template <unsigned n>
   static void add_lanes(const Ints<Isa>* sum, float* to) {

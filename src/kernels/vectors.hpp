@@ -20,6 +20,9 @@
 //     static U shift_left_halves(U, int n);
 //     static U shift_right_halves(U, int n);  // of halves in two's complement
 //     static float max_of(F), sum_of(F);      // over the lanes; max_of is undefined with NaN
+//     // A lane for the sum of each of as many vectors as there are lanes. (In xsimd 8.1, haddp
+//     // returns them in a wrong order for AVX-512.)
+//     static F sums_of(const F* x);
 //
 //     static U widen(const void* from);        // one 16-bit number to each lane
 //     static U widen_bytes(const void* from);  // one 8-bit number to each lane

@@ -71,6 +71,7 @@ struct Avx2 {
     const __m128 pairs = _mm_add_ps(quads, _mm_movehl_ps(quads, quads));
     return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
   }
+  static F sums_of(const F* x) { return xsimd::haddp(x); }
 
   static U load_quads(const unsigned char* const* rows, int64_t offset) {
     return U(_mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[4] + offset),

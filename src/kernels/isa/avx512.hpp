@@ -69,6 +69,18 @@ struct Avx512Base {
 
   static float max_of(F x) { return _mm512_reduce_max_ps(x); }
   static float sum_of(F x) { return _mm512_reduce_add_ps(x); }
+  static F sums_of(const F* x) {
+    __m512 quads[4];  // each 128 bits have parts of the sums of the same four vectors
+    for (unsigned i = 0; i < 4; i++, x += 4) {
+      const __m512 first = _mm512_unpacklo_ps(x[0], x[1]) + _mm512_unpackhi_ps(x[0], x[1]);
+      const __m512 last = _mm512_unpacklo_ps(x[2], x[3]) + _mm512_unpackhi_ps(x[2], x[3]);
+      quads[i] = _mm512_shuffle_ps(first, last, 0x44) + _mm512_shuffle_ps(first, last, 0xEE);
+    }
+    const auto add_quads = [](__m512 a, __m512 b) {
+      return _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xDD);
+    };
+    return F(add_quads(add_quads(quads[0], quads[1]), add_quads(quads[2], quads[3])));
+  }
 
   static U load_quads(const unsigned char* const* rows, int64_t offset) {
     const auto quad = [&](int row) {

@@ -55,6 +55,7 @@ struct NeonBase {
 
   static float max_of(F x) { return vmaxvq_f32(x); }
   static float sum_of(F x) { return vaddvq_f32(x); }
+  static F sums_of(const F* x) { return xsimd::haddp(x); }
 
   static U load_quads(const unsigned char* const* rows, int64_t offset) {
     return U(vreinterpretq_u32_u8(vld1q_u8(rows[0] + offset)));

@@ -56,6 +56,7 @@ struct Sse2 {
     const __m128 pairs = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_shuffle_ps(pairs, pairs, 1)));
   }
+  static F sums_of(const F* x) { return xsimd::haddp(x); }
 
   static U load_quads(const unsigned char* const* rows, int64_t offset) {
     return U(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + offset)));
