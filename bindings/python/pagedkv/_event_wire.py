@@ -96,7 +96,8 @@ def decode_batch(payload: bytes) -> EventBatch:
     try:
         batch = _decoder.decode(payload)
         events = [msgspec.convert(_by_name(event), KVEvent) for event in batch.events]
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
+        # TypeError: a map has a key that Python cannot hash.
         raise CorruptError(Status.CORRUPT, f"a batch of events: {error}") from None
     return EventBatch(batch.ts, events, batch.data_parallel_rank)
 

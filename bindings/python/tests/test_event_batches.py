@@ -39,6 +39,10 @@ def test_batches_that_are_none() -> None:
     for events in others:
         with pytest.raises(pagedkv.CorruptError):
             decode_batch(msgspec.msgpack.encode([1.0, events, 0]))
+    for key in (b"\xd4\x01\x00", b"\x81\x01\x02", b"\x91\x80"):  # no keys that Python can hash
+        payload = b"\x93\xca" + bytes(4) + b"\x91\x81" + key + b"\x01\x00"
+        with pytest.raises(pagedkv.CorruptError, match="a batch of events"):
+            decode_batch(payload)
     draw = np.random.default_rng(1)
     for _ in range(2000):
         bits = bytearray(good)
