@@ -201,9 +201,9 @@ class ReferenceRow {
     return pairs && stored == PKV_BF16;
   }
 
-  // The positions whose weights have the same unit if they are rounded to integers.
-  uint64_t positions_of_unit() const {
-    return computed_by(PKV_ISA_AVX512_VNNI) || computed_by(PKV_ISA_AVX512_BF16) ? 128 : 32;
+  // The most tiles (of 16 tokens) whose weights have the same unit if they are rounded to integers.
+  size_t tiles_of_unit() const {
+    return computed_by(PKV_ISA_AVX512_VNNI) || computed_by(PKV_ISA_AVX512_BF16) ? 8 : 2;
   }
 
   // Computes the scores and their weights p, and the sum of exp(score - max) with the sink logit.
@@ -263,19 +263,26 @@ class ReferenceRow {
         largest = std::max(largest, std::abs(v.row(j, query.kv_head)[d]));
       return largest / largest_in_scales(attention_.values);
     };
-    for (size_t first = 0, end; first < positions_.size(); first = end) {
-      double largest = 0;
-      const uint64_t unit = positions_of_unit();
-      for (end = first;
-           end < positions_.size() && positions_[end] / unit == positions_[first] / unit; end++)
-        for (uint32_t run = 0; run * step < dim_; run++)
-          largest = std::max(largest, p_[end] * scale_of(positions_[end], run));
-      for (size_t i = first; i < end; i++)
-        for (uint32_t run = 0; run * step < dim_; run++)
-          if (const double scale = scale_of(positions_[i], run); scale != 0)
-            for (uint32_t d = run * step; d < std::min(dim_, (run + 1) * step); d++)
-              rounded_weights_[d] += 1.01 * std::ldexp(largest, -15) *
-                                     std::abs(v.row(positions_[i], query.kv_head)[d]) / scale;
+    std::vector<double> largest;  // in each tile that the query sees
+    std::vector<size_t> tile_of;  // [positions]
+    for (size_t i = 0; i < positions_.size(); i++) {
+      if (i == 0 || positions_[i] / 16 != positions_[i - 1] / 16) largest.push_back(0);
+      tile_of.push_back(largest.size() - 1);
+      for (uint32_t run = 0; run * step < dim_; run++)
+        largest.back() = std::max(largest.back(), p_[i] * scale_of(positions_[i], run));
+    }
+    // Tiles that no query sees are left out, so those of one unit can lie anywhere.
+    const auto largest_beside = [&](size_t tile) {
+      const size_t first = tile - std::min(tile, tiles_of_unit()),
+                   last = std::min(tile + tiles_of_unit(), largest.size() - 1);
+      return *std::max_element(&largest[first], &largest[last] + 1);
+    };
+    for (size_t i = 0; i < positions_.size(); i++) {
+      const double unit = 1.01 * std::ldexp(largest_beside(tile_of[i]), -15);
+      for (uint32_t run = 0; run * step < dim_; run++)
+        if (const double scale = scale_of(positions_[i], run); scale != 0)
+          for (uint32_t d = run * step; d < std::min(dim_, (run + 1) * step); d++)
+            rounded_weights_[d] += unit * std::abs(v.row(positions_[i], query.kv_head)[d]) / scale;
     }
   }
 
