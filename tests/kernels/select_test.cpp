@@ -30,6 +30,13 @@ TEST(Select, TheForcedOneIsTheOneThatRuns) {
   EXPECT_GE(supported, 2) << "scalar and the baseline's vectors are always there";
 }
 
+TEST(Select, EverySetIsTested) {
+  std::string missing;
+  for (const pkv_isa isa : vector_sets)
+    if (!isa_supported(isa)) missing += std::string(missing.empty() ? "" : ", ") + isa_name(isa);
+  if (!missing.empty()) GTEST_SKIP() << "this CPU lacks " << missing << ": NOT tested";
+}
+
 TEST(Select, AutoTakesTheBest) {
   const pkv_isa best = select(PKV_ISA_AUTO).isa;
   EXPECT_TRUE(isa_supported(PKV_ISA_AUTO));
