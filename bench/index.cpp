@@ -219,7 +219,7 @@ void register_index() {
     add("index/match", look_up, true)->Arg(threads);
     add("index/probe", look_up, false)->Arg(threads);
   }
-  add("index/hint/retain", hint, PKV_HINT_RETAIN, PKV_HINT_RETAIN);
+  add("index/hint/set_retention", hint, PKV_HINT_SET_RETENTION, PKV_HINT_SET_RETENTION);
   add("index/hint/pin", hint, PKV_HINT_PIN, PKV_HINT_UNPIN);
   for (const int64_t blocks : {1000, 100000, 10000000})
     if (!short_run() || blocks <= 100000) add("index/scale", scale)->Arg(blocks)->Iterations(1);

@@ -326,11 +326,11 @@ class Gated {
     table.get = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).get(of(user).user, n, items);
     };
-    table.probe = [](void* user, size_t n, pkv_store_item* items) {
-      return of(user).probe(of(user).user, n, items);
+    table.touch = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).touch(of(user).user, n, items);
     };
-    table.drop = [](void* user, size_t n, const pkv_store_item* items) {
-      return of(user).drop(of(user).user, n, items);
+    table.remove = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).remove(of(user).user, n, items);
     };
     table.close = [](void* user) { of(user).close(of(user).user); };
     return table;

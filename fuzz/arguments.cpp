@@ -166,7 +166,7 @@ void cache_config(Source& draw) {
               (planned == PKV_OK && (status == PKV_OUT_OF_MEMORY || status == PKV_IO)))
       << pkv_status_name(status) << ": " << pkv_last_error();
   if (status != PKV_OK) return;
-  EXPECT_TRUE(config.storage != PKV_STORAGE_PAGED || opaque || plan.memory_bytes <= budget);
+  EXPECT_TRUE(config.storage != PKV_STORAGE_INTERNAL || opaque || plan.memory_bytes <= budget);
   uint64_t floats = 0;
   for (const pkv_layer_group& group : groups)
     floats =
@@ -333,7 +333,7 @@ AttentionParams draw_params(Source& draw, const SequenceRows& sequences, uint64_
   draw_mass(draw, params, sequences.lengths.size(), heads);
   params.block_outputs.chosen = chosen;
   if (draw.chance(10)) spoil(params.outputs, draw);
-  params.outputs.blocks = draw.chance(90) ? &params.block_outputs : nullptr;
+  params.outputs.block_outputs = draw.chance(90) ? &params.block_outputs : nullptr;
   params.outputs.lse = has_lse ? f.lse.as<float>() : nullptr;
   return params;
 }

@@ -26,7 +26,7 @@ pkv_layer_group group_of(const Options& options) {
 pkv_cache_config config_of(const Options& options, const pkv_layer_group& group) {
   auto config = made<pkv_cache_config>();
   config.groups = &group;
-  config.storage = options.ids_only ? PKV_STORAGE_EXTERNAL : PKV_STORAGE_PAGED;
+  config.storage = options.ids_only ? PKV_STORAGE_EXTERNAL : PKV_STORAGE_INTERNAL;
   config.block_size = options.block_size;
   config.memory_bytes = options.memory;
   config.threads = options.threads;

@@ -194,7 +194,7 @@ func TestFieldsOfAttention(t *testing.T) {
 	others, err := outputs.place("test", &params, batch, 4, 2)
 	check(t, err)
 	arrived(t, others, "")
-	arrived(t, others.Blocks, "")
+	arrived(t, others.BlockOutputs, "")
 
 	sequences := Sequences{
 		QueryHeads: 3, QueryLengths: []uint32{1, 2}, KVLengths: []uint64{4, 5},

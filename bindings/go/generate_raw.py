@@ -165,6 +165,8 @@ def names_in_go(api):
 
 def told(text):
     """A comment of C with the names of Go."""
+    # INTERNAL alone is a status.
+    text = re.sub(r"\bstorage ([A-Z]+)\b", r"PKV_STORAGE_\1", text)
     text = re.sub(r"\w+", lambda word: TOLD.get(word[0], word[0]), text)
     return re.sub(r"`(\w+)`", lambda word: camel(word[1]), text)
 

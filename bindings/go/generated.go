@@ -117,14 +117,14 @@ type Storage int32
 
 // Values of Storage.
 const (
-	StoragePaged Storage = 0 // In the library's blocks (default).
+	StorageInternal Storage = 0 // In the library's blocks (default).
 	// In the engine's memory; the cache has only block ids. Write, attend and read are
 	// ErrUnsupported. The library can still copy the blocks if all groups are opaque
 	// (LayersOpaqueKV, LayersOpaqueStates).
 	StorageExternal Storage = 1
 )
 
-// Layout: The layout of the bytes of a paged cache.
+// Layout: The layout of the bytes of blocks with StorageInternal.
 type Layout int32
 
 // Values of Layout.
@@ -207,7 +207,7 @@ const (
 	// Keys and values that only the engine can read and write: they are on a device, say. A block
 	// has LayerBytes bytes in each layer, and BlockIO copies it. Calls that need the numbers
 	// (write, attend, read, kv_view) are ErrUnsupported; the engine copies blocks as
-	// pkv_batch_get_block_copies says. With storage EXTERNAL, all groups are opaque, or none.
+	// pkv_batch_get_block_copies says. With StorageExternal, all groups are opaque, or none.
 	LayersOpaqueKV LayerKind = 3
 	// States that only the engine can read and write, with the rules of OPAQUE_KV.
 	LayersOpaqueStates LayerKind = 4
@@ -317,7 +317,7 @@ const (
 	// starts when the session ends. Where ranges overlap, the latest hint wins; one for all tokens
 	// without a duration replaces all earlier ones. A shared block has the highest retention of all
 	// its sessions.
-	HintRetain HintAction = 1
+	HintSetRetention HintAction = 1
 	// Says that a later session will probably begin with the tokens of this one, about DurationMs
 	// after this one ends, for example when a tool returns. Never: none will; 0: unknown. Only for
 	// sessions. The policy LEARNED measures when sequences with similar hints (equal when rounded
@@ -341,7 +341,7 @@ const (
 	// Writes what is cached before End to the store now, instead of when its session ends.
 	HintStore HintAction = 6
 	// As STORE; blocks of the range get the retention LOW once all are written. A session also
-	// keeps it, as RETAIN with LOW.
+	// keeps it, as SET_RETENTION with LOW.
 	HintDemote HintAction = 7
 	// Removes cached blocks from End back to First, stopping at the first block that is in use or
 	// pinned, or that another text continues. Items in the store stay. For a session that is not
@@ -357,7 +357,7 @@ type HintOutcome int32
 
 // Values of HintOutcome.
 const (
-	// Done; RETAIN and RETURN of a session: kept until it ends.
+	// Done; SET_RETENTION and RETURN of a session: kept until it ends.
 	HintOutcomeDone HintOutcome = 1
 	// Done for fewer tokens than asked; the reason says why.
 	HintOutcomeClipped HintOutcome = 2
@@ -375,8 +375,8 @@ type HintReason int32
 const (
 	HintReasonNone      HintReason = 0 // Nothing limits it.
 	HintReasonNotCached HintReason = 1 // The rest is not cached.
-	// PIN: MaxPinnedTokens. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
-	// DEMOTE: half of MaxQueuedTokens wait to be written.
+	// PIN: MaxPinnedTokens. SET_RETENTION: 64 ranges of a session. PREFETCH: 64 are pending. STORE
+	// and DEMOTE: half of MaxQueuedTokens wait to be written.
 	HintReasonLimit HintReason = 2
 	// The quota of the salt; pins may take half of it.
 	HintReasonQuota HintReason = 3
@@ -460,8 +460,8 @@ type CacheStats struct {
 	Suspensions     uint64 // Sessions suspended so far.
 	Pages           uint64 // Pages in all.
 	FreePages       uint64 // Pages of no group now.
-	MovingBlocks    uint64 // Blocks that it copies now, which cannot be evicted.
-	FailedCopies    uint64 // Calls of it that failed so far.
+	BlockIOBlocks   uint64 // Blocks that it copies now, which cannot be evicted.
+	BlockIOFailures uint64 // Calls of it that failed so far.
 }
 
 // CacheSizes: Sizes of K and V, for one layer group or all of them.
@@ -568,7 +568,7 @@ type FileInfo struct {
 	BlockSize       uint32   // Tokens per block of the cache that was saved.
 	GroupCount      uint32   // Layer groups.
 	Layers          uint32   // Layers over all groups.
-	HasKV           bool     // 0: saved with storage EXTERNAL, without opaque groups.
+	HasKV           bool     // 0: saved with StorageExternal, without opaque groups.
 	Authenticated   bool     // 1: saved with a key, so encrypted and authenticated.
 	FingerprintSize uint32   // Bytes of the fingerprint; 0: the file has none.
 	Fingerprint     [64]byte // The fingerprint.
@@ -660,8 +660,8 @@ type PrefixConfig struct {
 // CacheConfig describes a cache. A field that is 0 has its default.
 type CacheConfig struct {
 	Groups  []LayerGroup // The layers. A plain model has one group.
-	Storage Storage      // Default StoragePaged.
-	Layout  Layout       // Default LayoutPacked. LayoutPlain needs storage PAGED.
+	Storage Storage      // Default StorageInternal.
+	Layout  Layout       // Default LayoutPacked. LayoutPlain needs StorageInternal.
 	// Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16.
 	BlockSize int
 	// true: the groups share MemoryBytes, so that one can use what another does not need. The
@@ -687,8 +687,8 @@ type CacheConfig struct {
 	// 0600, it is not encrypted, and it is gone when the cache is destroyed. pkv_cache_create
 	// allocates all of its disk space. The device must be reliable: a later I/O error ends the
 	// process with SIGBUS or brings back older bytes. Children of fork() and core dumps do not have
-	// this memory. Needs storage PAGED; not with HugePages REQUIRE; the allocator is not called for
-	// it. nil (default): memory.
+	// this memory. Needs StorageInternal; not with HugePages REQUIRE; the allocator is not called
+	// for it. nil (default): memory.
 	MemoryDirectory string
 	// The number of threads, including the caller's; more than one per CPU count as one per CPU. 0
 	// (default): one per CPU, on a Mac one per performance core.
@@ -698,7 +698,7 @@ type CacheConfig struct {
 	// The prefix index, for new sessions that begin like earlier ones; nil (default): none.
 	Prefix *PrefixConfig
 	// A store for blocks outside memory (store.h); nil (default): none. Needs a prefix index, and
-	// storage PAGED or opaque groups.
+	// StorageInternal or opaque groups.
 	Store *StoreConfig
 	// Computes attention instead of the library's threads; Threads then says how many workers it
 	// has.

@@ -15,7 +15,7 @@ type Hint struct {
 	Action    HintAction
 	First     int
 	End       int           // 0: that of the text; of a session, also what it gets later
-	Retention Retention     // of HintRetain and HintPrefetch
+	Retention Retention     // of HintSetRetention and HintPrefetch
 	Duration  time.Duration // 0: without an end; others last at least a millisecond
 }
 

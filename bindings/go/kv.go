@@ -71,8 +71,8 @@ type Sequences struct {
 	QueryPositions []int64
 }
 
-// KVView returns the memory of one layer of a paged cache, read-only, for engines with their own
-// kernels.
+// KVView returns the memory of one layer of a cache with StorageInternal, read-only, for engines
+// with their own kernels.
 func (c *Cache) KVView(layer int) (KVView, error) {
 	const op = "kv view"
 	number, err := unsigned32(op, "layer", layer)

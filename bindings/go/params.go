@@ -207,7 +207,7 @@ func (o *AttentionOutputs) place(
 		MassBlocks:  uint64(n.u32("MassBlocks", o.MassBlocks)),
 		MassQueries: n.u32("MassQueries", o.MassQueries),
 	})
-	out := sized(&raw.AttentionOutputs{LSE: first(o.LSE), Blocks: blocks})
+	out := sized(&raw.AttentionOutputs{LSE: first(o.LSE), BlockOutputs: blocks})
 	n.length("LSE", len(o.LSE), batch.total(), queryHeads)
 	choices, top := 0, 0
 	if params != nil && params.ChosenBlocks != nil {

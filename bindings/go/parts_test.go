@@ -193,7 +193,7 @@ func TestFiguresOfACache(t *testing.T) {
 	info, err := cache.Info()
 	must(t, err)
 	want := pagedkv.CacheInfo{
-		Storage:    pagedkv.StoragePaged,
+		Storage:    pagedkv.StorageInternal,
 		Layout:     pagedkv.LayoutPacked,
 		BlockSize:  16,
 		GroupCount: 2,
@@ -243,7 +243,7 @@ func TestHintsOfSessions(t *testing.T) {
 		must(t, errorOf(session.Hint(returns)))
 	}
 	batch := begin(t, cache, step(session, 1))
-	high := pagedkv.Hint{Action: pagedkv.HintRetain, Retention: pagedkv.RetentionHigh}
+	high := pagedkv.Hint{Action: pagedkv.HintSetRetention, Retention: pagedkv.RetentionHigh}
 	if result, err := session.Hint(high); err != nil || result.Outcome != pagedkv.HintOutcomeDone {
 		t.Errorf("%+v, %v", result, err)
 	}

@@ -192,15 +192,15 @@ func (s *Session) Read(layer, begin, rows int, k, v Tensor) error {
 	})
 }
 
-// ReadState copies the state of one layer after `tokens` committed tokens into state, which must be
+// State copies the state of one layer after `tokens` committed tokens into state, which must be
 // as long as the states of the layer. A session holds the states after the last token, after the
 // last full block and at checkpoints (LayerGroup.CheckpointTokens).
-func (s *Session) ReadState(layer, tokens int, state []byte) error {
-	n := numbers{op: "read state"}
+func (s *Session) State(layer, tokens int, state []byte) error {
+	n := numbers{op: "state"}
 	number := n.u32("layer", layer)
 	after := n.u64("tokens", tokens)
 	return n.call(s, func() raw.Status {
-		return raw.SessionReadState(
+		return raw.SessionGetState(
 			s.handle, number, after, uint64(len(state)), unsafe.Pointer(first(state)),
 		)
 	})

@@ -79,7 +79,7 @@ func holds(t *testing.T, session *pagedkv.Session, wanted map[int]byte) {
 	for tokens := 1; tokens <= length; tokens++ {
 		for layer := 1; layer <= 2; layer++ {
 			state := make([]byte, stateBytes)
-			err := session.ReadState(layer, tokens, state)
+			err := session.State(layer, tokens, state)
 			if mark := wanted[tokens]; mark == 0 {
 				refused(t, err, pagedkv.ErrOutOfRange)
 			} else if err != nil || !bytes.Equal(state, stateOf(layer, mark)) {
@@ -93,7 +93,7 @@ func holds(t *testing.T, session *pagedkv.Session, wanted map[int]byte) {
 }
 
 func TestStatesOfStepsForksAndTrims(t *testing.T) {
-	cache := newHybrid(t, pagedkv.StoragePaged)
+	cache := newHybrid(t, pagedkv.StorageInternal)
 	session := open(t, cache)
 	stepHybrid(t, session, 70, 0, 1)
 	holds(t, session, map[int]byte{32: 32, 64: 64, 70: 70})
@@ -127,7 +127,7 @@ func TestStatesOfStepsForksAndTrims(t *testing.T) {
 }
 
 func TestAPathOfADraftIsAccepted(t *testing.T) {
-	session := open(t, newHybrid(t, pagedkv.StoragePaged))
+	session := open(t, newHybrid(t, pagedkv.StorageInternal))
 	stepHybrid(t, session, 15, 0, 1)
 	batch := begin(t, session.Cache(), step(session, 4))
 	writeHybrid(t, batch, []byte{15}, []byte{50})
@@ -160,15 +160,15 @@ func TestEnginesWithStatesOfTheirOwn(t *testing.T) {
 	if table[len(table)-1] != last {
 		t.Errorf("the last block of %v is not %d", table, last)
 	}
-	refused(t, session.ReadState(1, 40, make([]byte, stateBytes)), pagedkv.ErrUnsupported)
+	refused(t, session.State(1, 40, make([]byte, stateBytes)), pagedkv.ErrUnsupported)
 }
 
 func TestWrongCallsOfStatesAreRefused(t *testing.T) {
-	cache := newHybrid(t, pagedkv.StoragePaged)
+	cache := newHybrid(t, pagedkv.StorageInternal)
 	session := open(t, cache)
 	stepHybrid(t, session, 20, 0, 1)
 	state := make([]byte, stateBytes+1)
-	must(t, session.ReadState(1, 20, state[:stateBytes]))
+	must(t, session.State(1, 20, state[:stateBytes]))
 	for _, wrong := range []struct {
 		layer, tokens, size int
 		status              pagedkv.Status
@@ -178,7 +178,7 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 		{1, -1, stateBytes, pagedkv.ErrOutOfRange},
 		{-1, 20, stateBytes, pagedkv.ErrOutOfRange},
 	} {
-		refused(t, session.ReadState(wrong.layer, wrong.tokens, state[:wrong.size]), wrong.status)
+		refused(t, session.State(wrong.layer, wrong.tokens, state[:wrong.size]), wrong.status)
 	}
 	refused(t, errorOf(session.TrimPoint(-1)), pagedkv.ErrOutOfRange, "-1")
 	batch := begin(t, cache, step(session, 1))
@@ -199,7 +199,7 @@ func TestWrongCallsOfStatesAreRefused(t *testing.T) {
 
 // A slice of states is used when nothing else refers to its batch.
 func TestABatchWhoseStatesAreShownIsNotCollected(t *testing.T) {
-	cache := newHybrid(t, pagedkv.StoragePaged)
+	cache := newHybrid(t, pagedkv.StorageInternal)
 	session, err := cache.OpenSession(nil)
 	must(t, err)
 	shown := func() []byte {

@@ -10,7 +10,7 @@ import (
 
 // StoreConfig puts a directory or Redis behind the memory of a cache. Blocks that closed or
 // suspended sessions leave in the prefix index are written to it, and read back for a later text
-// with the same prefix, also after a restart. It needs StoragePaged and a prefix index. No step
+// with the same prefix, also after a restart. It needs StorageInternal and a prefix index. No step
 // waits for it.
 type StoreConfig struct {
 	Directory string // Created if it does not exist.

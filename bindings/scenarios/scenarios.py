@@ -465,7 +465,7 @@ SCENARIOS = [
         do("open", "a"),
         step(("a", [1, 0, 48])),
         hint("RETURN", A, "DONE", "NONE", 48, duration_ms=20000),
-        hint("RETAIN", A, "DONE", "NONE", 16, end=16, retention="PKV_RETENTION_HIGH"),
+        hint("SET_RETENTION", A, "DONE", "NONE", 16, end=16, retention="PKV_RETENTION_HIGH"),
         hint("DROP", A, "DEFERRED", "NONE", 16, first=32),
         do("close", "a"),
         do("pool_stats", fields={"held_blocks": 2}),
@@ -515,7 +515,7 @@ SCENARIOS = [
         do("wait", **TEXT, cached=48),
         do("admit", "d", tokens=TEXT["tokens"], matched=48),
         step(("d", [1, 48, 1])),
-        do("stats", fields={"moving_blocks": 0, "failed_copies": 0}),
+        do("stats", fields={"block_io_blocks": 0, "block_io_failures": 0}),
         do("validate"),
     ),
 ]

@@ -162,7 +162,8 @@ typedef struct pkv_attention_outputs {
    * (FlashAttention returns [heads][rows], FlashInfer logarithms to base 2.)
    */
   float* lse;
-  const struct pkv_block_outputs* blocks; /**< Experimental (experimental.h). NULL: not wanted. */
+  /** Experimental (experimental.h). NULL (default): not wanted. */
+  const struct pkv_block_outputs* block_outputs;
 } pkv_attention_outputs;
 
 /**

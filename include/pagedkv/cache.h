@@ -21,7 +21,7 @@ typedef struct pkv_cache_t* pkv_cache;
 
 /** Where keys and values are stored. */
 typedef enum pkv_storage PKV_ENUM {
-  PKV_STORAGE_PAGED = 0, /**< In the library's blocks (default). */
+  PKV_STORAGE_INTERNAL = 0, /**< In the library's blocks (default). */
   /**
    * In the engine's memory; the cache has only block ids. Write, attend and read are UNSUPPORTED.
    * The library can still copy the blocks if all groups are opaque (PKV_LAYERS_OPAQUE_KV,
@@ -30,7 +30,7 @@ typedef enum pkv_storage PKV_ENUM {
   PKV_STORAGE_EXTERNAL = 1
 } pkv_storage;
 
-/** The layout of the bytes of a paged cache. */
+/** The layout of the bytes of blocks with storage INTERNAL. */
 typedef enum pkv_layout PKV_ENUM {
   /**
    * For this library's kernels (default): tiles of 16 tokens of one KV head. The order of the bytes
@@ -252,8 +252,8 @@ typedef struct pkv_cache_config {
   const pkv_layer_group* groups;
 
   /* Its memory. */
-  pkv_storage storage; /**< Default PAGED. */
-  pkv_layout layout;   /**< Default PACKED. PLAIN needs storage PAGED. */
+  pkv_storage storage; /**< Default INTERNAL. */
+  pkv_layout layout;   /**< Default PACKED. PLAIN needs storage INTERNAL. */
   uint32_t block_size; /**< Tokens per block: a multiple of 16, 16 to 256; 0 (default): 16. */
   /**
    * 1: the groups share memory_bytes, so that one can use what another does not need. The memory is
@@ -287,8 +287,8 @@ typedef struct pkv_cache_config {
    * 0600, it is not encrypted, and it is gone when the cache is destroyed. pkv_cache_create
    * allocates all of its disk space. The device must be reliable: a later I/O error ends the
    * process with SIGBUS or brings back older bytes. Children of fork() and core dumps do not have
-   * this memory. Needs storage PAGED; not with huge_pages REQUIRE; the allocator is not called for
-   * it. NULL (default): memory.
+   * this memory. Needs storage INTERNAL; not with huge_pages REQUIRE; the allocator is not called
+   * for it. NULL (default): memory.
    */
   const char* memory_directory;
 
@@ -308,7 +308,7 @@ typedef struct pkv_cache_config {
   const pkv_prefix_config* prefix;
   /**
    * A store for blocks outside memory (store.h); NULL (default): none. Needs a prefix index, and
-   * storage PAGED or opaque groups.
+   * storage INTERNAL or opaque groups.
    */
   const struct pkv_store_config* store;
 

@@ -61,7 +61,8 @@ typedef struct pkv_chosen_blocks {
 } pkv_chosen_blocks;
 
 /**
- * Results for blocks: `blocks` of pkv_attention_outputs. Arrays that are not NULL are written.
+ * Results for blocks: `block_outputs` of pkv_attention_outputs. Arrays that are not NULL are
+ * written.
  */
 typedef struct pkv_block_outputs {
   uint32_t struct_size; /**< Must be sizeof(pkv_block_outputs). */

@@ -14,8 +14,8 @@
  * anyway. For a request that can wait, pkv_session_admit ends none. A hint does not touch what
  * other salts have cached; a quota (pkv_prefix_set_quota) limits what a salt can keep by hints.
  *
- * Durations are in milliseconds, by the `clock` of the cache's config. What RETAIN and PIN ask for
- * ends by itself after its duration.
+ * Durations are in milliseconds, by the `clock` of the cache's config. What SET_RETENTION and PIN
+ * ask for ends by itself after its duration.
  *
  * Threads: every function may be called from any thread, also while the session is in a batch. A
  * hint locks the prefix index as a match does.
@@ -44,7 +44,7 @@ typedef enum pkv_hint_action PKV_ENUM {
    * duration replaces all earlier ones. A shared block has the highest retention of all its
    * sessions.
    */
-  PKV_HINT_RETAIN = 1,
+  PKV_HINT_SET_RETENTION = 1,
   /**
    * Says that a later session will probably begin with the tokens of this one, about duration_ms
    * after this one ends, for example when a tool returns. PKV_NEVER: none will; 0: unknown. Only
@@ -78,7 +78,7 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_STORE = 6,
   /**
    * As STORE; blocks of the range get the retention LOW once all are written. A session also keeps
-   * it, as RETAIN with LOW.
+   * it, as SET_RETENTION with LOW.
    */
   PKV_HINT_DEMOTE = 7,
   /**
@@ -95,7 +95,8 @@ typedef enum pkv_hint_action PKV_ENUM {
 
 /** Whether a hint was done. */
 typedef enum pkv_hint_outcome PKV_ENUM {
-  PKV_HINT_OUTCOME_DONE = 1,    /**< Done; RETAIN and RETURN of a session: kept until it ends. */
+  /** Done; SET_RETENTION and RETURN of a session: kept until it ends. */
+  PKV_HINT_OUTCOME_DONE = 1,
   PKV_HINT_OUTCOME_CLIPPED = 2, /**< Done for fewer tokens than asked; the reason says why. */
   /** STORE, DEMOTE and PREFETCH: queued. DROP of an open session: happens when it is closed. */
   PKV_HINT_OUTCOME_DEFERRED = 3,
@@ -109,8 +110,8 @@ typedef enum pkv_hint_reason PKV_ENUM {
   PKV_HINT_REASON_NONE = 0,       /**< Nothing limits it. */
   PKV_HINT_REASON_NOT_CACHED = 1, /**< The rest is not cached. */
   /**
-   * PIN: max_pinned_tokens. RETAIN: 64 ranges of a session. PREFETCH: 64 are pending. STORE and
-   * DEMOTE: half of max_queued_tokens wait to be written.
+   * PIN: max_pinned_tokens. SET_RETENTION: 64 ranges of a session. PREFETCH: 64 are pending. STORE
+   * and DEMOTE: half of max_queued_tokens wait to be written.
    */
   PKV_HINT_REASON_LIMIT = 2,
   PKV_HINT_REASON_QUOTA = 3,      /**< The quota of the salt; pins may take half of it. */
@@ -130,15 +131,15 @@ typedef struct pkv_hint {
   pkv_hint_action action; /**< What to do. */
   uint64_t first;         /**< Where the range begins, in tokens; at most `end`. */
   /**
-   * Where it ends; 0: where the text ends, so [0, 0) is all of it. RETAIN of a session then
+   * Where it ends; 0: where the text ends, so [0, 0) is all of it. SET_RETENTION of a session then
    * includes later tokens.
    */
   uint64_t end;
-  pkv_retention retention; /**< For RETAIN and PREFETCH. Default NORMAL. */
+  pkv_retention retention; /**< For SET_RETENTION and PREFETCH. Default NORMAL. */
   uint32_t reserved;       /**< Must be 0. */
   /**
-   * RETAIN and PIN: for how long. PREFETCH: how long it may wait before it starts. 0: no limit.
-   * RETURN: in how long. Others ignore it.
+   * SET_RETENTION and PIN: for how long. PREFETCH: how long it may wait before it starts. 0: no
+   * limit. RETURN: in how long. Others ignore it.
    */
   uint64_t duration_ms;
 } pkv_hint;
@@ -171,10 +172,10 @@ PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, co
                                    pkv_hint_result* result);
 
 /**
- * Gives a hint about a session. RETAIN, RETURN and DROP are kept until it is closed, and inherited
- * by forks and snapshots. The other actions apply to the session's token ids, up to the first
- * unknown one; if it is suspended, to the remembered ids. An `end` after the last of these ids
- * means the last.
+ * Gives a hint about a session. SET_RETENTION, RETURN and DROP are kept until it is closed, and
+ * inherited by forks and snapshots. The other actions apply to the session's token ids, up to the
+ * first unknown one; if it is suspended, to the remembered ids. An `end` after the last of these
+ * ids means the last.
  *
  * @param      session  The session.
  * @param[in]  hint     The hint.

@@ -76,10 +76,10 @@
  *
  * pkv_cache_compute_sizes says how much memory a config takes. With storage EXTERNAL the cache has
  * only block ids, and your kernels ask where tokens are: pkv_batch_get_slot_mapping,
- * pkv_batch_get_kv_indices, pkv_session_get_block_table. With storage PAGED, pkv_cache_get_kv_view
- * gives them addresses. Without a cache, pkv_kv_write and pkv_kv_attend work on memory that you
- * describe, on the threads of a pkv_compute, and a pkv_pool counts references to blocks whose
- * tables are yours. (kv.h, attention.h, compute.h, pool.h)
+ * pkv_batch_get_kv_indices, pkv_session_get_block_table. With storage INTERNAL,
+ * pkv_cache_get_kv_view gives them addresses. Without a cache, pkv_kv_write and pkv_kv_attend work
+ * on memory that you describe, on the threads of a pkv_compute, and a pkv_pool counts references to
+ * blocks whose tables are yours. (kv.h, attention.h, compute.h, pool.h)
  *
  * 5. EXPERIMENTAL
  *
@@ -101,7 +101,7 @@
  *   pkv_snapshot  everything except close
  *   pkv_compute   everything except destroy
  *
- * Getters are the functions with "get" in their names, pkv_hint_session and pkv_session_read_state.
+ * Getters are the functions with "get" in their names, and pkv_hint_session.
  * A call that changes or closes a session or batch waits for its getters. Any other call that
  * conflicts with a running one returns PKV_BUSY and changes nothing; only for the two validate
  * functions, which then report errors that are none, the caller makes sure that nothing else runs.

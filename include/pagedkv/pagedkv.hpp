@@ -477,8 +477,8 @@ class Session : public detail::Owner<pkv_session, pkv_session_close> {
   }
 
   /** Copies a state, layer_bytes bytes. */
-  void read_state(uint32_t layer, uint64_t tokens, Span<unsigned char> state) const {
-    check(pkv_session_read_state(handle_, layer, tokens, state.size(), state.data()));
+  void state(uint32_t layer, uint64_t tokens, Span<unsigned char> state) const {
+    check(pkv_session_get_state(handle_, layer, tokens, state.size(), state.data()));
   }
 
   void trim(uint64_t length) { check(pkv_session_trim(handle_, length)); }

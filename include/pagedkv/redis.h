@@ -27,7 +27,7 @@
  * a server. But messages repeat host names: do not put a password in the place of one.
  *
  * Threads: every function here, and those of a store, may be called from any thread. put has its
- * own connections, so get, probe and drop do not wait for it. In the child of a fork(), a store's
+ * own connections, so get, touch and remove do not wait for it. In the child of a fork(), a store's
  * functions return -ECHILD; the child may only close it. pthread_cancel() of a thread in a call
  * takes effect after the call. No signals are raised or handled, and nothing is printed. Memory
  * comes from the system, not from the cache's allocator; if there is none, the connection is closed
@@ -53,9 +53,9 @@ extern "C" {
 typedef struct pkv_redis_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_redis_config). */
   /**
-   * Lifetime of an item after its last put or probe. Set more than 120: a cache probes what it uses
-   * about every two minutes (store.h), and items that expire before are lost. 0 (default): until
-   * the server evicts it.
+   * Lifetime of an item after its last put or touch. Set more than 120: a cache touches what it
+   * uses about every two minutes (store.h), and items that expire before are lost. 0 (default):
+   * until the server evicts it.
    */
   uint32_t ttl_seconds;
 

@@ -297,8 +297,8 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
  * Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),
  * UNSUPPORTED (the layer keeps K and V; storage EXTERNAL; an opaque group). Since 1.0.
  */
-PKV_API pkv_status pkv_session_read_state(pkv_session session, uint32_t layer, uint64_t tokens,
-                                          size_t size, void* state);
+PKV_API pkv_status pkv_session_get_state(pkv_session session, uint32_t layer, uint64_t tokens,
+                                         size_t size, void* state);
 
 #ifdef __cplusplus
 }

@@ -61,8 +61,8 @@ typedef struct pkv_cache_stats {
   uint64_t pages;      /**< Pages in all. */
   uint64_t free_pages; /**< Pages of no group now. */
   /* With block_io in the config, else 0: */
-  uint64_t moving_blocks; /**< Blocks that it copies now, which cannot be evicted. */
-  uint64_t failed_copies; /**< Calls of it that failed so far. */
+  uint64_t block_io_blocks;   /**< Blocks that it copies now, which cannot be evicted. */
+  uint64_t block_io_failures; /**< Calls of it that failed so far. */
 } pkv_cache_stats;
 
 #ifdef __cplusplus

@@ -11,11 +11,11 @@
  * meaningless names, sizes, and which items are used when. Items are checked when they come back
  * (name, tokens, checksum or tag). A changed item is a miss, and is counted.
  *
- * A store that is full should delete what was not used for longest: put, get and probe are uses.
+ * A store that is full should delete what was not used for longest: put, get and touch are uses.
  * Hits in memory never reach the store, so it would forget them. When a session ends, the cache
- * therefore probes its items (about every two minutes, more often if much is put), and puts what is
- * missing again. The items of a text come from its end to its beginning, so ends are deleted before
- * the beginnings that they need.
+ * therefore touches its items (about every two minutes, more often if much is put), and puts what
+ * is missing again. The items of a text come from its end to its beginning, so ends are deleted
+ * before the beginnings that they need.
  *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
  * when they are first needed: one writes to the store, one reads. The writer has a low priority,
@@ -25,7 +25,7 @@
  * these threads or other calls are moving.
  *
  * For opaque groups, each of the two threads copies a small part of the blocks at a time by
- * block_io. A block that is being copied is in use (moving_blocks of pkv_cache_stats), so
+ * block_io. A block that is being copied is in use (block_io_blocks of pkv_cache_stats), so
  * pkv_batch_begin may return OUT_OF_BLOCKS: retry if nothing is left to suspend. A copy that fails
  * costs hits, and is counted and logged.
  */
@@ -41,10 +41,10 @@ extern "C" {
 /** One block of one layer group, as a store keeps it. This struct will never grow. */
 typedef struct pkv_store_item {
   unsigned char name[32]; /**< A hash of what the item holds: see above. */
-  /** put: the bytes to store. get: a buffer. probe, drop: NULL. */
+  /** put: the bytes to store. get: a buffer. touch, remove: NULL. */
   void* data;
   /**
-   * put: bytes of data. get: bytes that data has room for; get copies as many as fit. get and probe
+   * put: bytes of data. get: bytes that data has room for; get copies as many as fit. get and touch
    * set it to the size of the stored item, or to 0 if there is none.
    */
   uint64_t size;
@@ -54,9 +54,9 @@ typedef struct pkv_store_item {
  * A store: functions that a cache calls from its threads. They are hooks: see common.h. Any of them
  * except close may run at the same time as any other or itself.
  *
- * put, get, probe and drop return how many of the n items they stored, found or dropped, or a
+ * put, get, touch and remove return how many of the n items they stored, found or removed, or a
  * negative errno if the store cannot be reached or refuses all of them. Then, and after a put that
- * stored none, the cache makes no calls of that kind (put, drop, or get and probe) for a while.
+ * stored none, the cache makes no calls of that kind (put, remove, or get and touch) for a while.
  */
 typedef struct pkv_store {
   uint32_t struct_size; /**< Must be sizeof(pkv_store). */
@@ -71,9 +71,9 @@ typedef struct pkv_store {
    * use cannot be recorded, set the item's size but leave it out of the result; the cache then logs
    * a failure.
    */
-  int64_t (*probe)(void* user, size_t n, pkv_store_item* items);
+  int64_t (*touch)(void* user, size_t n, pkv_store_item* items);
   /** Deletes items whose bytes turned out to be wrong. */
-  int64_t (*drop)(void* user, size_t n, const pkv_store_item* items);
+  int64_t (*remove)(void* user, size_t n, const pkv_store_item* items);
   /** Closes the store: the last call. See pkv_store_close. */
   void (*close)(void* user);
   /**
@@ -85,8 +85,8 @@ typedef struct pkv_store {
 } pkv_store;
 
 /**
- * How a cache uses a store: see pkv_cache_config.store. Needs a prefix index, and storage PAGED or
- * opaque groups.
+ * How a cache uses a store: see pkv_cache_config.store. Needs a prefix index, and storage INTERNAL
+ * or opaque groups.
  */
 typedef struct pkv_store_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_store_config). */

@@ -163,8 +163,8 @@ pkv_status pkv_session_read(pkv_session handle, uint32_t layer, uint64_t first, 
   });
 }
 
-pkv_status pkv_session_read_state(pkv_session handle, uint32_t layer, uint64_t tokens, size_t size,
-                                  void* state) {
+pkv_status pkv_session_get_state(pkv_session handle, uint32_t layer, uint64_t tokens, size_t size,
+                                 void* state) {
   return guarded([&] {
     const SessionLease session(handle);
     auto* const bytes = static_cast<unsigned char*>(state);

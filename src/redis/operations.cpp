@@ -36,18 +36,18 @@ void Put::add_command(size_t item, Pipeline& commands) const {
 
 bool Put::handle_reply(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_STATUS; }
 
-// ---- Probe --------------------------------------------------------------------------------------
+// ---- Measure ------------------------------------------------------------------------------------
 
-Probe::Probe(const Settings& settings, size_t n, pkv_store_item* items)
+Measure::Measure(const Settings& settings, size_t n, pkv_store_item* items)
     : ItemOperation(settings, n, items), items_(items) {
   for (size_t i = 0; i < n; i++) items[i].size = 0;
 }
 
-void Probe::add_command(size_t item, Pipeline& commands) const {
+void Measure::add_command(size_t item, Pipeline& commands) const {
   commands.add({command(), key(item)});
 }
 
-bool Probe::handle_reply(size_t item, const redisReply& reply) {
+bool Measure::handle_reply(size_t item, const redisReply& reply) {
   if (reply.type != REDIS_REPLY_INTEGER || reply.integer <= 0) return false;
   items_[item].size = static_cast<uint64_t>(reply.integer);
   return true;
@@ -92,15 +92,15 @@ bool Get::handle_reply(size_t item, const redisReply& reply) {
   return true;
 }
 
-// ---- Drop ---------------------------------------------------------------------------------------
+// ---- Remove -------------------------------------------------------------------------------------
 
 // DEL, not UNLINK: UNLINK frees strings at once, too, and older servers and some lists of permitted
 // commands lack it.
-void Drop::add_command(size_t item, Pipeline& commands) const {
+void Remove::add_command(size_t item, Pipeline& commands) const {
   commands.add({command(), key(item)});
 }
 
-bool Drop::handle_reply(size_t, const redisReply& reply) {
+bool Remove::handle_reply(size_t, const redisReply& reply) {
   return reply.type == REDIS_REPLY_INTEGER && reply.integer > 0;
 }
 

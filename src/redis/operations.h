@@ -1,4 +1,5 @@
-// What each function of a store (put, probe, get, drop) sends and expects for one item of a batch.
+// What each function of a store (put, touch, get, remove) sends and expects for one item of a
+// batch.
 #pragma once
 
 #include <pagedkv/store.h>
@@ -44,9 +45,9 @@ class Put : public ItemOperation {
   const std::string ttl_;
 };
 
-class Probe : public ItemOperation {
+class Measure : public ItemOperation {
  public:
-  Probe(const Settings& settings, size_t n, pkv_store_item* items);
+  Measure(const Settings& settings, size_t n, pkv_store_item* items);
   const char* command() const override { return "STRLEN"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
@@ -84,7 +85,7 @@ class Get : public ItemOperation {
   std::vector<size_t> larger_;
 };
 
-class Drop : public ItemOperation {
+class Remove : public ItemOperation {
  public:
   using ItemOperation::ItemOperation;
   const char* command() const override { return "DEL"; }

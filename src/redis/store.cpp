@@ -31,7 +31,7 @@ pkv_status guarded(const Body& body) noexcept {
 }
 
 // A client that one call at a time uses. Writes and reads have one each, with separate connections,
-// so that a probe does not wait until megabytes are written.
+// so that a touch does not wait until megabytes are written.
 struct Lane {
   explicit Lane(const Settings& settings) : client(settings) {}
   std::mutex mutex;
@@ -68,10 +68,10 @@ int64_t put(void* user, size_t n, const pkv_store_item* items) {
 
 // A server counts the question for an item's size as a use of the item, but that does not prolong
 // its lifetime. Items whose lifetime the server does not prolong are found, but do not count.
-int64_t probe(void* user, size_t n, pkv_store_item* items) {
+int64_t touch(void* user, size_t n, pkv_store_item* items) {
   return guarded_call([&] {
     RedisStore& store = store_of(user);
-    Probe operation(store.settings, n, items);
+    Measure operation(store.settings, n, items);
     const int64_t found = run(store, store.reading, operation);
     if (store.settings.ttl_seconds == 0 || found <= 0) return found;
     std::vector<pkv_store_item> used;
@@ -91,7 +91,7 @@ int64_t probe(void* user, size_t n, pkv_store_item* items) {
 void fetch_sizes(RedisStore& store, const std::vector<size_t>& larger, pkv_store_item* items) {
   std::vector<pkv_store_item> measured;
   for (const size_t item : larger) measured.push_back(items[item]);
-  Probe operation(store.settings, measured.size(), measured.data());
+  Measure operation(store.settings, measured.size(), measured.data());
   run(store, store.reading, operation);
   for (size_t i = 0; i < larger.size(); i++)
     items[larger[i]].size = std::max(items[larger[i]].size, measured[i].size);
@@ -107,10 +107,10 @@ int64_t get(void* user, size_t n, pkv_store_item* items) {
   });
 }
 
-int64_t drop(void* user, size_t n, const pkv_store_item* items) {
+int64_t remove(void* user, size_t n, const pkv_store_item* items) {
   return guarded_call([&] {
     RedisStore& store = store_of(user);
-    Drop operation(store.settings, n, items);
+    Remove operation(store.settings, n, items);
     return run(store, store.reading, operation);
   });
 }
@@ -136,8 +136,8 @@ pkv_status pkv_redis_open(const pkv_redis_config* config, pkv_store* out) {
             store.get(),
             redis::put,
             redis::get,
-            redis::probe,
-            redis::drop,
+            redis::touch,
+            redis::remove,
             guarded_close<redis::RedisStore>,
             [](void*) -> const char* { return redis::last_error; }};
     store.release();

@@ -120,7 +120,7 @@ TEST_F(ElsewhereStore, WhatIsReadIsNotHandedOut) {
   at.engine.hold_reads();
   at.compute(text).close();
   at.engine.await_held_call();
-  EXPECT_EQ(1u, stats_of(at.cache).moving_blocks);
+  EXPECT_EQ(1u, stats_of(at.cache).block_io_blocks);
   CHECK(pkv_cache_validate(at.cache));
   // All that waits for the store is given up, but not what is in flight.
   Session greedy = open(at.cache);
@@ -135,7 +135,7 @@ TEST_F(ElsewhereStore, WhatIsReadIsNotHandedOut) {
   EXPECT_EQ(0u, flush(at));
   CHECK(pkv_session_reserve(greedy, 16 * 8));
   EXPECT_GT(stats(at).unwritten_blocks, 0u);
-  EXPECT_EQ(0u, stats_of(at.cache).moving_blocks);
+  EXPECT_EQ(0u, stats_of(at.cache).block_io_blocks);
   CHECK(pkv_cache_validate(at.cache));
 }
 
@@ -149,7 +149,7 @@ TEST_F(ElsewhereStore, WhatIsWrittenIsNotFound) {
   prefetch(at, text);
   at.engine.await_held_call();
   EXPECT_EQ(0u, at.cached(text));
-  EXPECT_GE(stats_of(at.cache).moving_blocks, 1u);
+  EXPECT_GE(stats_of(at.cache).block_io_blocks, 1u);
   CHECK(pkv_cache_validate(at.cache));
   expect_found(at, other, 0);
   Session session = at.compute(text);
@@ -225,7 +225,7 @@ TEST_F(ElsewhereStore, AFailingDeviceCostsHitsOnly) {
     at.engine.result = result;
     at.compute(text).close();
     EXPECT_EQ(0u, flush(at));
-    EXPECT_EQ(++failed, stats_of(at.cache).failed_copies);
+    EXPECT_EQ(++failed, stats_of(at.cache).block_io_failures);
     EXPECT_EQ(64u, at.cached(text)) << "it stays in memory";
     expect_found(at, text, 64);
     failed += flush(at) == 0;
@@ -243,7 +243,7 @@ TEST_F(ElsewhereStore, AFailingDeviceCostsHitsOnly) {
     EXPECT_EQ(0u, fetch(at, text));
     EXPECT_EQ(0u, at.used());
     CHECK(pkv_cache_validate(at.cache));
-    EXPECT_EQ(++failed, stats_of(at.cache).failed_copies);
+    EXPECT_EQ(++failed, stats_of(at.cache).block_io_failures);
     EXPECT_EQ(0u, stats(at).corrupt_items);
     at.engine.result = 0;
   }

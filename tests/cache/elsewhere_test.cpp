@@ -90,7 +90,7 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   refused(PKV_INVALID_ARGUMENT, config, "query_heads is 1; it must be 0 with kind OPAQUE_STATES");
   config.all[0] = elsewhere();
   config.prefix = nullptr;
-  config.storage = PKV_STORAGE_PAGED;
+  config.storage = PKV_STORAGE_INTERNAL;
   config.memory_directory = "/dev/shm";
   refused(PKV_UNSUPPORTED, config, "memory_directory: all groups are opaque");
   config.memory_directory = nullptr;
@@ -102,7 +102,7 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   Config mixed(engine, {elsewhere(), group_of({})});
   set_blocks(mixed, 16);
   refused(PKV_UNSUPPORTED, mixed, "group 0 has kind OPAQUE_KV and group 1 kind KV");
-  mixed.storage = PKV_STORAGE_PAGED;
+  mixed.storage = PKV_STORAGE_INTERNAL;
   create(mixed);
 }
 
@@ -171,7 +171,7 @@ TEST(Elsewhere, IdsAreSharedCopiedAndEvictedAsElsewhere) {
 TEST(Elsewhere, CallsThatNeedTheNumbersAreRefused) {
   EngineMemory engine(2, 16);
   Config config(engine, {group_of({}), elsewhere(), elsewhere()});
-  config.storage = PKV_STORAGE_PAGED;
+  config.storage = PKV_STORAGE_INTERNAL;
   set_blocks(config, 16);
   config.all[2].kind = PKV_LAYERS_OPAQUE_STATES;
   Cache cache = create(config);
@@ -194,7 +194,7 @@ TEST(Elsewhere, CallsThatNeedTheNumbersAreRefused) {
   REFUSED(PKV_UNSUPPORTED, pkv_cache_get_kv_view(cache, 1, &view));
   expect_sentence();
   unsigned char state[40];
-  REFUSED(PKV_UNSUPPORTED, pkv_session_read_state(session, 2, 3, sizeof state, state));
+  REFUSED(PKV_UNSUPPORTED, pkv_session_get_state(session, 2, 3, sizeof state, state));
   expect_sentence();
   CHECK(pkv_cache_get_kv_view(cache, 0, &view));
   EXPECT_EQ(3u, length_of(session));

@@ -39,20 +39,21 @@ TEST_F(HintTest, ARetentionOfATextMayGoUpAndDown) {
   make(8);
   serve(text(1, 32));
   serve(text(2, 32));
-  expect_done(32, hint(cache_, PKV_HINT_RETAIN, text(2, 40), "", {.retention = PKV_RETENTION_LOW}));
+  expect_done(
+      32, hint(cache_, PKV_HINT_SET_RETENTION, text(2, 40), "", {.retention = PKV_RETENTION_LOW}));
   press(6);
   EXPECT_EQ(0u, probe(text(2, 32))) << "used last, but low";
   EXPECT_EQ(32u, probe(text(1, 32)));
   serve(text(3, 32));
   expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_NOT_CACHED, 32,
-         hint(cache_, PKV_HINT_RETAIN, text(1, 64), "", {.retention = PKV_RETENTION_HIGH}));
+         hint(cache_, PKV_HINT_SET_RETENTION, text(1, 64), "", {.retention = PKV_RETENTION_HIGH}));
   press(6);
   EXPECT_EQ(0u, probe(text(3, 32)));
   EXPECT_EQ(32u, probe(text(1, 32)));
   expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
-         hint(cache_, PKV_HINT_RETAIN, text(9, 32)));
+         hint(cache_, PKV_HINT_SET_RETENTION, text(9, 32)));
   expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
-         hint(cache_, PKV_HINT_RETAIN, text(1, 32), "another"));
+         hint(cache_, PKV_HINT_SET_RETENTION, text(1, 32), "another"));
 }
 
 TEST_F(HintTest, ARetentionForATimeEnds) {
@@ -60,7 +61,7 @@ TEST_F(HintTest, ARetentionForATimeEnds) {
   serve(text(1, 32));
   serve(text(2, 32));
   const pkv_hint high{.retention = PKV_RETENTION_HIGH, .duration_ms = 100};
-  expect_done(32, hint(cache_, PKV_HINT_RETAIN, text(1, 32), "", high));
+  expect_done(32, hint(cache_, PKV_HINT_SET_RETENTION, text(1, 32), "", high));
   set_time(99);
   press(6);
   EXPECT_EQ(32u, probe(text(1, 32))) << "the oldest text";
@@ -76,18 +77,18 @@ TEST_F(HintTest, ARetentionForATimeIsTheLeast) {
   make(8);
   serve(text(1, 32));
   serve(text(2, 32));
-  const auto retain = [&](int32_t name, pkv_retention retention, uint64_t duration = 0) {
-    expect_done(32, hint(cache_, PKV_HINT_RETAIN, text(name, 32), "",
+  const auto set_retention = [&](int32_t name, pkv_retention retention, uint64_t duration = 0) {
+    expect_done(32, hint(cache_, PKV_HINT_SET_RETENTION, text(name, 32), "",
                          {.retention = retention, .duration_ms = duration}));
   };
-  retain(2, PKV_RETENTION_LOW);
-  retain(1, PKV_RETENTION_LOW, 300);
+  set_retention(2, PKV_RETENTION_LOW);
+  set_retention(1, PKV_RETENTION_LOW, 300);
   press(6);
   EXPECT_EQ(32u, probe(text(1, 32))) << "normal still";
   EXPECT_EQ(0u, probe(text(2, 32)));
-  retain(1, PKV_RETENTION_LOW);
-  retain(1, PKV_RETENTION_NORMAL, 200);
-  retain(1, PKV_RETENTION_HIGH, 50);
+  set_retention(1, PKV_RETENTION_LOW);
+  set_retention(1, PKV_RETENTION_NORMAL, 200);
+  set_retention(1, PKV_RETENTION_HIGH, 50);
   for (const uint64_t time : {100u, 199u}) {
     serve(text(2, 32));
     set_time(time);
@@ -109,10 +110,11 @@ TEST_F(HintTest, ARangeOfASessionHasARetentionOfItsOwn) {
   {
     Session session = open(cache_);
     extend(session, whole);
-    expect_done(64, hint(session, PKV_HINT_RETAIN, {.first = 32, .retention = PKV_RETENTION_LOW}));
+    expect_done(
+        64, hint(session, PKV_HINT_SET_RETENTION, {.first = 32, .retention = PKV_RETENTION_LOW}));
     const pkv_hint high{.end = 32, .retention = PKV_RETENTION_HIGH, .duration_ms = 50};
     set_time(10);
-    expect_done(32, hint(session, PKV_HINT_RETAIN, high));
+    expect_done(32, hint(session, PKV_HINT_SET_RETENTION, high));
     set_time(1000);  // the duration begins when the session ends
   }
   serve(text(2, 32));
@@ -134,7 +136,7 @@ TEST_F(HintTest, ARetentionOfASuspendedSessionIsAboutWhatItLeft) {
   extend(session, text(1, 32));
   CHECK(pkv_session_suspend(session));
   serve(text(2, 32));
-  expect_done(32, hint(session, PKV_HINT_RETAIN, {.retention = PKV_RETENTION_HIGH}));
+  expect_done(32, hint(session, PKV_HINT_SET_RETENTION, {.retention = PKV_RETENTION_HIGH}));
   press(6);
   EXPECT_EQ(32u, probe(text(1, 32)));
   EXPECT_EQ(0u, probe(text(2, 32)));
@@ -170,12 +172,12 @@ TEST_F(HintTest, ExclusiveBlocksMayBeCachedButNotPinned) {
 TEST_F(HintTest, ASessionHas64Ranges) {
   make(8);
   Session session = open(cache_);
-  for (uint64_t i = 0; i < 64; i++) hint(session, PKV_HINT_RETAIN, {.first = 16 * i});
-  hint(session, PKV_HINT_RETAIN, {.first = 1});
+  for (uint64_t i = 0; i < 64; i++) hint(session, PKV_HINT_SET_RETENTION, {.first = 16 * i});
+  hint(session, PKV_HINT_SET_RETENTION, {.first = 1});
   expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_LIMIT, 0,
-         hint(session, PKV_HINT_RETAIN, {.first = 1}));
-  hint(session, PKV_HINT_RETAIN);
-  expect_done(0, hint(session, PKV_HINT_RETAIN, {.first = 1}));
+         hint(session, PKV_HINT_SET_RETENTION, {.first = 1}));
+  hint(session, PKV_HINT_SET_RETENTION);
+  expect_done(0, hint(session, PKV_HINT_SET_RETENTION, {.first = 1}));
 }
 
 TEST_F(HintTest, APinEndsInTime) {
@@ -386,7 +388,7 @@ TEST_F(HintTest, ARejectedHintChangesNothing) {
   make(8);
   Session session = open(cache_);
   extend(session, text(1, 32));
-  hint(session, PKV_HINT_RETAIN, {.retention = PKV_RETENTION_HIGH});
+  hint(session, PKV_HINT_SET_RETENTION, {.retention = PKV_RETENTION_HIGH});
   EXPECT_EQ(PKV_HINT_REASON_NO_STORE, hint(session, PKV_HINT_DEMOTE).reason);
   session.close();
   serve(text(2, 32));
@@ -402,15 +404,15 @@ TEST_F(HintTest, WithoutAnIndexOrAStore) {
     expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_NO_STORE, 0,
            hint(cache_, action, text(1, 32)));
   Session off = open_salted("", PKV_PREFIX_OFF);
-  for (int action = PKV_HINT_RETAIN; action <= PKV_HINT_DROP; action++)
+  for (int action = PKV_HINT_SET_RETENTION; action <= PKV_HINT_DROP; action++)
     expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_NO_INDEX, 0,
            hint(off, static_cast<pkv_hint_action>(action)));
   const Cache plain = create(config_of({}, 8));
   const Session session = open(plain);
-  const pkv_hint retain = hint_of(PKV_HINT_RETAIN);
-  REFUSED(PKV_UNSUPPORTED, pkv_hint_session(session, &retain, nullptr));
+  const pkv_hint set_retention = hint_of(PKV_HINT_SET_RETENTION);
+  REFUSED(PKV_UNSUPPORTED, pkv_hint_session(session, &set_retention, nullptr));
   REFUSED(PKV_UNSUPPORTED,
-          pkv_hint_prompt(plain, TextArg(std::span<const int32_t>{}), &retain, nullptr));
+          pkv_hint_prompt(plain, TextArg(std::span<const int32_t>{}), &set_retention, nullptr));
 }
 
 TEST_F(HintTest, AClockThatGoesBackStandsStill) {
@@ -509,10 +511,10 @@ TEST_F(StoreHintTest, OtherActionsWriteNothing) {
     EXPECT_EQ(0, static_cast<int>(result.outcome));
   };
   for (int32_t action = -1; action < 256; action++) {
-    pkv_hint hint = hint_of(PKV_HINT_RETAIN);
+    pkv_hint hint = hint_of(PKV_HINT_SET_RETENTION);
     std::memcpy(&hint.action, &action, sizeof action);
     if (action == PKV_HINT_STORE || action == PKV_HINT_DEMOTE || action == PKV_HINT_DROP) continue;
-    if (action >= PKV_HINT_RETAIN && action <= PKV_HINT_DROP)
+    if (action >= PKV_HINT_SET_RETENTION && action <= PKV_HINT_DROP)
       CHECK(pkv_hint_session(session, &hint, nullptr));
     else
       refused(hint);
@@ -645,7 +647,8 @@ TEST_F(StoreHintTest, ASessionGivesUpItsOwnBlocksFirst) {
   table_ = memory_.table();
   config_ = made<pkv_store_config>({.store = &table_});
   store_ = &config_;
-  Prefix::make(40, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU}), PKV_STORAGE_PAGED, 16);
+  Prefix::make(40, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU}), PKV_STORAGE_INTERNAL,
+               16);
   memory_.hold();
   serve(text(2, 32));
   Session session = open(cache_);

@@ -177,7 +177,7 @@ TEST(Limits, RangesOfASession) {
     const Session session = open(cache);
     for (uint32_t i = 0; i < many; i++) {
       const auto result =
-          hint(session, PKV_HINT_RETAIN,
+          hint(session, PKV_HINT_SET_RETENTION,
                {.first = i * 16, .end = (i + 1) * 16, .retention = PKV_RETENTION_HIGH});
       ASSERT_EQ(i < 64 ? PKV_HINT_REASON_NONE : PKV_HINT_REASON_LIMIT, result.reason) << i;
     }

@@ -206,7 +206,7 @@ TEST(MemoryDirectory, RefusalsAreSentences) {
   refused(PKV_INVALID_ARGUMENT, config, "huge pages");
   config = with(path);
   config.storage = PKV_STORAGE_EXTERNAL;
-  refused(PKV_UNSUPPORTED, config, "memory_directory needs storage PAGED");
+  refused(PKV_UNSUPPORTED, config, "memory_directory needs storage INTERNAL");
   fs::remove(path + "/file");
   fs::remove(path + "/link");
   EXPECT_TRUE(fs::is_empty(path));

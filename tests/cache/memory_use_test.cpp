@@ -69,7 +69,7 @@ class ReservedSlots : public testing::Test {
 };
 
 TEST_F(ReservedSlots, PagedReserves20640SlotsFor20174Tokens) {
-  for (const pkv_storage storage : {PKV_STORAGE_EXTERNAL, PKV_STORAGE_PAGED}) {
+  for (const pkv_storage storage : {PKV_STORAGE_EXTERNAL, PKV_STORAGE_INTERNAL}) {
     Cache cache = create(config_of(small, 1500, storage));
     serve(cache, 0);
     const pkv_cache_stats stats = stats_of(cache);

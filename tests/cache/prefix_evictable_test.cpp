@@ -205,7 +205,7 @@ TEST_F(Evictable, ATrimIntoABlock) {
 TEST_F(Evictable, ATrimIntoABlockOfAFullPool) {
   for (const uint32_t window : {0u, 20u})
     for (const bool forks : {false, true}) {
-      make(4, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+      make(4, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, window);
       const Text whole = text(1, 64), other = Text(whole.begin(), whole.begin() + 63) + text(2, 1);
       Session session = open(cache_);
       extend(session, whole);
@@ -347,7 +347,7 @@ struct Interrupted {
 // values, and nothing of the texts that were written into the freed blocks.
 TEST_F(Evictable, ASaveOfTheIndex) {
   for (const uint32_t window : {0u, 24u}) {
-    make(60, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    make(60, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, window);
     for (int32_t name = 0; name < 6; name++) serve(text(name, 160));
     ASSERT_EQ(60u, evictable());
     Session kept = open(cache_);
@@ -361,7 +361,7 @@ TEST_F(Evictable, ASaveOfTheIndex) {
     EXPECT_EQ(49u, evictable()) << "26 were taken, and 25 of them are cached again";
     CHECK(pkv_cache_validate(cache_));
     kept.close();
-    make(100, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    make(100, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, window);
     stream.load(cache_);
     EXPECT_EQ(0u, serve(text(7, 25 * 16 + 3))) << "of after the save began";
     uint64_t found = 0;
@@ -393,7 +393,7 @@ TEST_F(Evictable, ASaveOfTheIndexIsNoUse) {
 // the blocks are cached as the first of them.
 TEST_F(Evictable, ABlockIsCachedAsOneTextOnly) {
   for (const uint32_t window : {0, 40}) {
-    make(8, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    make(8, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, window);
     const Text one = text(1, 32), other = text(2, 32);
     Session session = open(cache_);
     extend(session, Text(32, PKV_NO_TOKEN));

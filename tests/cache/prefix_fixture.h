@@ -43,14 +43,14 @@ class Prefix : public testing::Test {
   uint32_t sinks_ = 0;          // The sinks of the second group.
   pkv_rotation rotation_ = PKV_ROTATION_NONE;
 
-  void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_PAGED,
+  void make(uint64_t blocks, pkv_storage storage = PKV_STORAGE_INTERNAL,
             pkv_eviction eviction = PKV_EVICTION_LRU, uint32_t window = 0) {
     auto prefix = made<pkv_prefix_config>({.eviction = eviction});
     make(blocks, prefix, storage, window);
   }
 
   void make(uint64_t blocks, const pkv_prefix_config& prefix,
-            pkv_storage storage = PKV_STORAGE_PAGED, uint32_t window = 0) {
+            pkv_storage storage = PKV_STORAGE_INTERNAL, uint32_t window = 0) {
     pkv_layer_group groups[2];
     for (uint32_t i = 0; i < 2; i++) {
       groups[i] = made<pkv_layer_group>();
@@ -86,7 +86,8 @@ class Prefix : public testing::Test {
         {.prefix_use = use, .salt = salt.data(), .salt_size = salt.size()});
     pkv_session session;
     CHECK(pkv_session_open(cache_, &config, &session));
-    if (retention != PKV_RETENTION_NORMAL) hint(session, PKV_HINT_RETAIN, {.retention = retention});
+    if (retention != PKV_RETENTION_NORMAL)
+      hint(session, PKV_HINT_SET_RETENTION, {.retention = retention});
     return Session(session);
   }
 

@@ -137,7 +137,7 @@ TEST_F(PrefixKeep, PinsHaveAQuota) {
 }
 
 TEST_F(PrefixKeep, AWindowGroupKeepsThePinnedWindow) {
-  make(32, config(), PKV_STORAGE_PAGED, 32);
+  make(32, config(), PKV_STORAGE_INTERNAL, 32);
   const Text system = text(1, 96);
   serve(system);
   EXPECT_EQ(96u, pin(system));

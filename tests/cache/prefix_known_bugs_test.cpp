@@ -85,7 +85,7 @@ TEST_F(PrefixKnownBugs, SaltsAndTokensDoNotRunIntoEachOther) {
 // A block must not be evicted while blocks that follow it are still found (TensorRT-LLM 699).
 TEST_F(PrefixKnownBugs, ABlockIsEvictedAfterThoseThatFollowIt) {
   for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU}) {
-    make(12, PKV_STORAGE_PAGED, eviction);
+    make(12, PKV_STORAGE_INTERNAL, eviction);
     const Text common = text(1, 32);
     for (int32_t end = 2; end < 7; end++) serve(common + text(end, 32));
     for (uint64_t taken = 1; taken <= 12; taken++) {
@@ -154,7 +154,7 @@ TEST_F(PrefixKnownBugs, EqualHashesOfDifferentTextsAreHarmless) {
     ASSERT_EQ(0x63aa354845ca634a, hashes[1]);
   }
   for (const pkv_eviction eviction : {PKV_EVICTION_LEARNED, PKV_EVICTION_LRU}) {
-    make(12, PKV_STORAGE_PAGED, eviction);
+    make(12, PKV_STORAGE_INTERNAL, eviction);
     std::mt19937 random(1);
     for (int32_t i = 0; i < 1500; i++)
       serve(random() % 4 == 0 ? equal[random() % 3] : text(100 + i, 32));

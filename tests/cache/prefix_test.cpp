@@ -130,7 +130,7 @@ TEST_F(Prefix, WhatIsInUseIsNeverEvicted) {
 }
 
 TEST_F(Prefix, LeastRecentlyUsed) {
-  make(8, PKV_STORAGE_PAGED, PKV_EVICTION_LRU);
+  make(8, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU);
   for (int i = 0; i < 4; i++) serve(text(1, 33));
   serve(text(2, 33));
   serve(text(3, 33));
@@ -161,7 +161,7 @@ TEST_F(Prefix, AProbeFindsWithoutUsing) {
   serve(text(4, 65));
   EXPECT_EQ(0u, probe(text(1, 33))) << "the one that was used for longest ago has gone";
   EXPECT_EQ(32u, probe(text(3, 33)));
-  make(8, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, 20);
+  make(8, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, 20);
   serve(text(1, 70));
   Session session = open(cache_);
   const uint64_t found = probe(text(1, 70));
@@ -271,7 +271,7 @@ TEST_F(Prefix, TokensThatAreToldLateAreFoundLate) {
 }
 
 TEST_F(Prefix, AWindowGroupNeedsItsLastWindow) {
-  make(64, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, 32);
+  make(64, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, 32);
   const Text system = text(1, 96), first = system + text(2, 64);
   serve(first);
   EXPECT_EQ(10u + 10, stats_of(cache_).evictable_blocks);

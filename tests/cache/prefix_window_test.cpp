@@ -19,7 +19,7 @@ class PrefixWindow : public Prefix {
   void make_window(uint64_t blocks, uint64_t of_window_group) {
     auto config = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU, .max_events = 4096});
     window_blocks_ = of_window_group;
-    make(blocks, config, PKV_STORAGE_PAGED, window);
+    make(blocks, config, PKV_STORAGE_INTERNAL, window);
     known_.clear();
     next_ = 0;
   }

@@ -35,7 +35,7 @@ struct SmallCache {
   uint64_t blocks = 0;  // of each group
   bool prefix = true;
   bool shared = false;  // the groups share the memory of these blocks
-  pkv_storage storage = PKV_STORAGE_PAGED;
+  pkv_storage storage = PKV_STORAGE_INTERNAL;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t watermark = 0;
   bool stored = false;                 // for plays that can put a store behind it

@@ -27,7 +27,7 @@ struct Kind {
   uint64_t state_bytes = 100;
   uint32_t checkpoint_tokens = 0, max_verify_tokens = 0;
   bool prefix = false;
-  pkv_storage storage = PKV_STORAGE_PAGED;
+  pkv_storage storage = PKV_STORAGE_INTERNAL;
   const pkv_store_config* store = nullptr;
   uint32_t watermark = 0;
 };
@@ -162,8 +162,8 @@ inline void step(pkv_cache cache, const std::vector<NewTokens>& news, size_t sta
   commit(batch, ids);
 }
 
-inline pkv_status read_state(pkv_session session, uint32_t layer, uint64_t tokens, State& state) {
-  return pkv_session_read_state(session, layer, tokens, state.size(), state.data());
+inline pkv_status get_state(pkv_session session, uint32_t layer, uint64_t tokens, State& state) {
+  return pkv_session_get_state(session, layer, tokens, state.size(), state.data());
 }
 
 // Returns the lengths at which a session holds a state.
@@ -171,7 +171,7 @@ inline std::vector<uint64_t> held_states(pkv_session session, size_t state_bytes
   std::vector<uint64_t> held;
   State state(state_bytes);
   for (uint64_t tokens = 1; tokens <= length_of(session); tokens++)
-    if (read_state(session, state_layers[0], tokens, state) == PKV_OK) held.push_back(tokens);
+    if (get_state(session, state_layers[0], tokens, state) == PKV_OK) held.push_back(tokens);
   return held;
 }
 
@@ -187,7 +187,7 @@ inline void expect_holds(pkv_session session, const Text& text, size_t state_byt
   for (const uint64_t tokens : held)
     for (const uint32_t layer : state_layers) {
       State state(state_bytes);
-      CHECK(read_state(session, layer, tokens, state));
+      CHECK(get_state(session, layer, tokens, state));
       ASSERT_EQ(state_of(std::span(text).first(tokens), layer, state_bytes), state)
           << "layer " << layer << " after " << tokens << " of " << text.size();
     }

@@ -384,11 +384,11 @@ TEST(States, CallsForKeysAndValuesAreRefused) {
   int64_t slot;
   size_t count;
   State state(100);
-  REFUSED(PKV_UNSUPPORTED, read_state(session, full_layer, 20, state));
-  REFUSED(PKV_OUT_OF_RANGE, read_state(session, 1, 21, state));
-  REFUSED(PKV_OUT_OF_RANGE, read_state(session, 1, 0, state));
-  REFUSED(PKV_OUT_OF_RANGE, read_state(session, 4, 20, state));
-  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_read_state(session, 1, 20, 99, state.data()));
+  REFUSED(PKV_UNSUPPORTED, get_state(session, full_layer, 20, state));
+  REFUSED(PKV_OUT_OF_RANGE, get_state(session, 1, 21, state));
+  REFUSED(PKV_OUT_OF_RANGE, get_state(session, 1, 0, state));
+  REFUSED(PKV_OUT_OF_RANGE, get_state(session, 4, 20, state));
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_session_get_state(session, 1, 20, 99, state.data()));
   Batch batch = begin(cache, {session}, {1});
   REFUSED(PKV_UNSUPPORTED, pkv_batch_write(batch, 1, &tensor, &tensor));
   REFUSED(PKV_UNSUPPORTED, pkv_batch_attend(batch, 1, nullptr, &tensor, &tensor, nullptr));

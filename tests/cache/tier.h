@@ -24,7 +24,7 @@ class TierTest : public Prefix {
   void make(uint64_t blocks, uint32_t window = 0) {
     cache_.close();
     table_ = memory_.table();
-    Prefix::make(blocks, PKV_STORAGE_PAGED, PKV_EVICTION_LRU, window);
+    Prefix::make(blocks, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, window);
     created_ += config_.store == &table_;
   }
   StoreStats stats() { return store_stats_of(cache_); }

@@ -31,15 +31,15 @@ class LruStore {
     store.get = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).use(n, items, true);
     };
-    store.probe = [](void* user, size_t n, pkv_store_item* items) {
+    store.touch = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).use(n, items, false);
     };
-    store.drop = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
+    store.remove = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
     store.close = [](void*) {};
     return store;
   }
   uint64_t puts() const { return puts_; }
-  uint64_t probes() const { return probes_; }
+  uint64_t touches() const { return touches_; }
   // Loses everything, as a server does with FLUSHALL.
   void clear() { items_.clear(), order_.clear(); }
   // Changes nothing while it lives, so that what is in the store can be looked at.
@@ -75,7 +75,7 @@ class LruStore {
   int64_t use(size_t n, pkv_store_item* items, bool read) {
     const std::lock_guard lock(mutex_);
     int64_t found = 0;
-    probes_ += read ? 0 : n;
+    touches_ += read ? 0 : n;
     for (size_t i = 0; i < n; i++) {
       const auto at = items_.find(key_of(items[i]));
       const uint64_t room = items[i].size;
@@ -93,7 +93,7 @@ class LruStore {
   std::unordered_map<std::string, Item> items_;
   std::list<std::string> order_;  // the item that was not used for longest comes first
   bool frozen_ = false;
-  uint64_t puts_ = 0, probes_ = 0;
+  uint64_t puts_ = 0, touches_ = 0;
 };
 
 // A cache of one layer over a store. Its requests are lists of blocks, as in the trace; each block
@@ -244,10 +244,10 @@ TEST_F(LostItems, AreWrittenAgain) {
 TEST_F(LostItems, AreNotAskedForWithEachRequest) {
   const Request prompt = blocks(1, 40);
   levels_.serve(prompt);
-  const uint64_t before = store_.probes();
+  const uint64_t before = store_.touches();
   for (uint32_t i = 0; i < 40; i++) levels_.serve(prompt + blocks(2 + i, 1));
   // Each request asks twice for its last block, which is new: to match it, and to write it.
-  EXPECT_LE(store_.probes() - before, 2 * 40u + 40u);
+  EXPECT_LE(store_.touches() - before, 2 * 40u + 40u);
 }
 
 // ---- A recorded workload ------------------------------------------------------------------------
@@ -334,7 +334,7 @@ TEST(TwoLevelsTrace, AfterARestartTheStoreHasWhatTheNextRequestsNeed) {
         "that sees all requests %llu, with foresight %llu; %.2f questions per block written\n",
         count, (unsigned long long)items, (unsigned long long)hits, (unsigned long long)usable,
         (unsigned long long)alone, (unsigned long long)best,
-        static_cast<double>(store.probes()) / static_cast<double>(store.puts()));
+        static_cast<double>(store.touches()) / static_cast<double>(store.puts()));
     EXPECT_GE(static_cast<double>(usable), 0.95 * static_cast<double>(alone)) << items;
   }
 }

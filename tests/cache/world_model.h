@@ -81,7 +81,7 @@ inline const std::vector<SmallCache>& kinds() {
   const SmallGroup full_there = there(full), window_there = there(window),
                    sinks_there = there(sinks), states_there = there(states),
                    checkpoints_there = there(checkpoints);
-  constexpr auto paged = PKV_STORAGE_PAGED, none = PKV_STORAGE_EXTERNAL;
+  constexpr auto internal = PKV_STORAGE_INTERNAL, none = PKV_STORAGE_EXTERNAL;
   constexpr auto packed = PKV_LAYOUT_PACKED, plain = PKV_LAYOUT_PLAIN;
   static const std::vector<SmallCache> all = {
       {"full", {full}, 40},
@@ -93,7 +93,7 @@ inline const std::vector<SmallCache>& kinds() {
       {"full_and_states", {full, states}, 40},
       {"window_and_states", {window, states}, 28},
       {"all", {full, sinks, checkpoints}, 44},
-      {"plain", {full, window}, 40, true, false, paged, plain},
+      {"plain", {full, window}, 40, true, false, internal, plain},
       {"without_index", {full, sinks, states}, 40, false},
       {"shared", {full, window}, 32, true, true},
       {"shared_states", {full, window, checkpoints}, 32, true, true},
@@ -115,49 +115,49 @@ inline const std::vector<SmallCache>& kinds() {
                   none}),
       with_store({"mixed_stored", {states, full_there}, 40}),
       {"crowded", {full, full}, 22},
-      with_quota(9, lru({"crowded_plain", {full, full}, 24, true, false, paged, plain})),
+      with_quota(9, lru({"crowded_plain", {full, full}, 24, true, false, internal, plain})),
       lru({"crowded_window", {full, window}, 28}),
       with_quota(6, {"crowded_ids", {full, full}, 24, true, false, none}),
       lru({"crowded_ids_window", {full, {.window = 40}}, 27, true, false, none}),
       with_store({"crowded_stored", {full, full}, 22}),
-      with_quota(
-          12, with_store(
-                  lru({"crowded_stored_window", {full, window}, 27, true, false, paged, plain}))),
+      with_quota(12,
+                 with_store(lru(
+                     {"crowded_stored_window", {full, window}, 27, true, false, internal, plain}))),
       {"crowded_pages", {of_layer_0, wide}, 22, true, true},
       lru({"crowded_pages_window", {of_layer_0, wide_window}, 26, true, true}),
       with_quota(
           12, with_store(lru({"crowded_pages_stored", {of_layer_0, wide_window}, 26, true, true}))),
       {"crowded_elsewhere", {full_there, full_there}, 22, true, false, none},
       lru({"crowded_elsewhere_window", {full_there, window_there}, 30}),
-      lru({"crowded_mixed", {full, full_there}, 24, true, false, paged, plain}),
+      lru({"crowded_mixed", {full, full_there}, 24, true, false, internal, plain}),
       with_store({"crowded_elsewhere_stored", {full_there, full_there}, 22, true, false, none}),
       with_quota(
           12,
           with_store(lru(
               {"crowded_there_stored_window", {full_there, window_there}, 27, true, false, none}))),
       with_store(
-          lru({"crowded_mixed_stored", {full, window_there}, 27, true, false, paged, plain})),
-      {"crowded_watermark", {full, wide_window}, 24, true, false, paged, packed, 2},
-      {"crowded_pages_watermark", {full, wide_window}, 24, true, true, paged, packed, 1},
+          lru({"crowded_mixed_stored", {full, window_there}, 27, true, false, internal, plain})),
+      {"crowded_watermark", {full, wide_window}, 24, true, false, internal, packed, 2},
+      {"crowded_pages_watermark", {full, wide_window}, 24, true, true, internal, packed, 1},
       with_store({"crowded_pages_stored_watermark",
                   {full, wide_window},
                   24,
                   true,
                   true,
-                  paged,
+                  internal,
                   packed,
                   2}),
-      scarce("scarce_bf16", {.dtype = PKV_BF16}, 0, paged),
-      scarce("scarce_window", {}, 24, paged),
-      scarce("scarce_plain_f16", {.dtype = PKV_F16}, 0, paged, plain),
-      scarce("scarce_plain_bf16_window", {.dtype = PKV_BF16}, 1, paged, plain),
+      scarce("scarce_bf16", {.dtype = PKV_BF16}, 0, internal),
+      scarce("scarce_window", {}, 24, internal),
+      scarce("scarce_plain_f16", {.dtype = PKV_F16}, 0, internal, plain),
+      scarce("scarce_plain_bf16_window", {.dtype = PKV_BF16}, 1, internal, plain),
       scarce("scarce_ids", {}, 0, none),
       scarce("scarce_ids_window", {}, 33, none),
-      scarce("scarce_f16_sinks", {.sinks = 5, .dtype = PKV_F16}, 20, paged),
-      with_watermark(6, scarce("scarce_watermark", {}, 0, paged)),
+      scarce("scarce_f16_sinks", {.sinks = 5, .dtype = PKV_F16}, 20, internal),
+      with_watermark(6, scarce("scarce_watermark", {}, 0, internal)),
       with_watermark(3, scarce("scarce_ids_watermark", {}, 33, none)),
-      scarce("scarce_rotated", {.rotated = true}, 24, paged),
-      in_file(scarce("scarce_in_file", {}, 0, paged)),
+      scarce("scarce_rotated", {.rotated = true}, 24, internal),
+      in_file(scarce("scarce_in_file", {}, 0, internal)),
   };
   return all;
 }
@@ -421,7 +421,7 @@ inline std::vector<bool> check_states(pkv_session session, const Text& text, uin
   std::vector<bool> held;
   for (size_t tokens = 1; tokens <= text.size(); tokens++) {
     std::vector<unsigned char> state(bytes);
-    const pkv_status status = pkv_session_read_state(session, layer, tokens, bytes, state.data());
+    const pkv_status status = pkv_session_get_state(session, layer, tokens, bytes, state.data());
     if (tokens % 16 == 0 || tokens == text.size()) held.push_back(status == PKV_OK);
     if (status == PKV_OUT_OF_RANGE) continue;
     CHECK(status);

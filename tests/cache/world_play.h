@@ -320,7 +320,7 @@ class WorldPlay : WorldIndex {
   std::unique_ptr<Place> create_larger() {
     SmallCache larger = kind_;
     larger.blocks = 256;
-    if (!kind_.has_states() && !kind_.shared && kind_.storage == PKV_STORAGE_PAGED &&
+    if (!kind_.has_states() && !kind_.shared && kind_.storage == PKV_STORAGE_INTERNAL &&
         random_.chance(50))
       larger.layout = kind_.layout == PKV_LAYOUT_PACKED ? PKV_LAYOUT_PLAIN : PKV_LAYOUT_PACKED;
     return std::make_unique<Place>(larger);

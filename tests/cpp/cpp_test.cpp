@@ -474,10 +474,10 @@ TEST(Cpp, GroupsMayKeepStates) {
   EXPECT_EQ(session.length(), 41u);
   EXPECT_EQ(session.trim_point(40), 32u);
   unsigned char state[8];
-  session.read_state(0, 32, state);
+  session.state(0, 32, state);
   EXPECT_EQ(state[0], 32);
   session.trim(32);
-  EXPECT_EQ(status_of([&] { session.read_state(0, 41, state); }), PKV_OUT_OF_RANGE);
+  EXPECT_EQ(status_of([&] { session.state(0, 41, state); }), PKV_OUT_OF_RANGE);
 }
 
 TEST(Cpp, FindsPrefixes) {
@@ -609,8 +609,8 @@ pkv_store counted(int* closed) {
     for (size_t i = 0; i < n; i++) items[i].size = 0;
     return int64_t{0};
   };
-  store.probe = store.get;
-  store.drop = store.put;
+  store.touch = store.get;
+  store.remove = store.put;
   store.close = [](void* user) { ++*static_cast<int*>(user); };
   return store;
 }

@@ -95,10 +95,10 @@ void use_cancelled(const pkv_store& store, bool stores) {
     HOSTILE_CHECK(stores ? done == 1 : done < 0, "it gave %lld", static_cast<long long>(done));
   };
   call(store.put, data);
-  call(store.probe, nullptr);
+  call(store.touch, nullptr);
   call(store.get, room);
   HOSTILE_CHECK(!stores || std::equal(room, room + sizeof room, data), "other bytes");
-  call(store.drop, nullptr);
+  call(store.remove, nullptr);
   const CancelledCall last([&] { store.close(store.user); });
 }
 
@@ -154,7 +154,7 @@ std::vector<unsigned char> drain(int descriptor) {
 
 TEST(CancelSave, IntoAPipeThatIsFull) {
   const std::string failed = in_child([] {
-    World world(PKV_STORAGE_PAGED, 2);
+    World world(PKV_STORAGE_INTERNAL, 2);
     int ends[2];
     HOSTILE_CHECK(pipe(ends) == 0, "no pipe");
     HOSTILE_CHECK(fcntl(ends[1], F_SETPIPE_SZ, 4096) == 4096, "the pipe has another size");

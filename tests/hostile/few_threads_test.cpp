@@ -214,7 +214,7 @@ TEST(FewThreads, NoCallNeedsOne) {
     if (function.library == &pagedkv_library)
       bodies.push_back([&function] {
         const RefusalEverywhere refusal(Source::threads, 1, false);
-        World world(PKV_STORAGE_PAGED, 2);
+        World world(PKV_STORAGE_INTERNAL, 2);
         const Values values = valid_values(function, world);
         expect(PKV_OK, function.tells_status ? function.call(values) : PKV_OK,
                function.name.c_str());

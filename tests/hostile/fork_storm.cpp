@@ -221,7 +221,7 @@ void check_child(const House& inherited, const std::vector<float>& expected, boo
   }
   for (const pkv_pool pool : pools) OK(pkv_pool_destroy(pool));
   HOSTILE_CHECK(attend_alone(nullptr) == expected, "other numbers in the child");
-  House own(PKV_STORAGE_PAGED, 2);
+  House own(PKV_STORAGE_INTERNAL, 2);
   play_sessions(own, 1);
   play_files(own);
   play_looks(own);
@@ -242,7 +242,7 @@ int main(int argc, char** argv) {
   const std::vector<std::function<void()>> plays = {
       [&] { play_sessions(house, static_cast<uint32_t>(calls.load())); },
       [&] { play_files(house); },
-      [] { play_caches(PKV_STORAGE_PAGED); },
+      [] { play_caches(PKV_STORAGE_INTERNAL); },
       [] { play_caches(in_file); },
       [&] { play_pools(house); },
       [&] { play_looks(house); },

@@ -36,7 +36,7 @@ std::vector<float> fresh_work(const Place& place, uint32_t threads) {
 
 TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
   const std::pair<Place, uint32_t> kinds[] = {
-      {PKV_STORAGE_PAGED, 1}, {PKV_STORAGE_PAGED, 2}, {in_file, 1}, {in_file, 2}};
+      {PKV_STORAGE_INTERNAL, 1}, {PKV_STORAGE_INTERNAL, 2}, {in_file, 1}, {in_file, 2}};
   for (const auto& [place, threads] : kinds)
     IN_CHILD({
       World world(place, threads);
@@ -87,7 +87,7 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
 }
 
 TEST(Fork, ChildMakesACacheOfItsOwn) {
-  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file})
+  for (const Place& place : {Place(PKV_STORAGE_INTERNAL), in_file})
     IN_CHILD({
       const std::vector<float> expected = fresh_work(place, 2);
       World world(place, 2);
@@ -116,7 +116,7 @@ TEST(Fork, AttentionWithoutACacheWorksInTheChild) {
 // fork() is called while other threads are in the middle of calls. No thread of the child holds
 // what they held.
 TEST(Fork, WhileOthersCall) {
-  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file})
+  for (const Place& place : {Place(PKV_STORAGE_INTERNAL), in_file})
     IN_CHILD({
       World world(place, 2);
       std::atomic<bool> stop{false};

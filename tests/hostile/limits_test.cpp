@@ -86,7 +86,7 @@ TEST(Limits, AStepBeyondTheCacheAllocatesNothingLarge) {
 }
 
 TEST(Limits, BlocksShortIsExact) {
-  for (const pkv_storage storage : {PKV_STORAGE_PAGED, PKV_STORAGE_EXTERNAL})
+  for (const pkv_storage storage : {PKV_STORAGE_INTERNAL, PKV_STORAGE_EXTERNAL})
     IN_CHILD({
       ModelConfig config = small_model(20);
       config.storage = storage;

@@ -192,8 +192,8 @@ void fail_each_allocation(const Function& function, const Place& place, bool hoo
 TEST_P(Matrix, NoMemory) {
   const Function& function = tested();
   for (const Place& place : places) {
-    if (function.name == "pkv_kv_attend" && place.storage != PKV_STORAGE_PAGED)
-      continue;  // Its view comes from a paged cache.
+    if (function.name == "pkv_kv_attend" && place.storage != PKV_STORAGE_INTERNAL)
+      continue;  // Its view comes from a cache with storage INTERNAL.
     const std::string name = name_of(place);
     for (const bool hooks : {true, false})
       cell(name + (hooks ? ", allocator hooks" : ", operator new"),
@@ -251,7 +251,7 @@ TEST_P(Matrix, NoMemoryAnywhere) {
       {memory::Source::hooks, "hooks"},
       {memory::Source::operator_new, "operator new"},
       {memory::Source::threads, "threads"}};
-  for (const Place& place : {Place(PKV_STORAGE_PAGED), elsewhere}) {
+  for (const Place& place : {Place(PKV_STORAGE_INTERNAL), elsewhere}) {
     if (function.name == "pkv_kv_attend" && place.elsewhere) continue;
     for (const bool only_one : {false, true}) {
       if (place.elsewhere && !only_one) continue;  // they are like those of the other place

@@ -111,7 +111,7 @@ TEST(Memory, SuspendedSessions) {
 }
 
 TEST(Memory, GroupsWithWindows) {
-  for (const Place& place : {Place(PKV_STORAGE_PAGED), in_file})
+  for (const Place& place : {Place(PKV_STORAGE_INTERNAL), in_file})
     EXPECT_EQ(in_child([&] {
                 World world(place);
                 pkv_layer_group groups[3];
@@ -161,7 +161,7 @@ TEST(Memory, ThreadsThatBegin) {
   for (uint64_t k = 1; k <= 40; k++)
     EXPECT_EQ(in_child(
                   [k] {
-                    World(PKV_STORAGE_PAGED, 2).close();
+                    World(PKV_STORAGE_INTERNAL, 2).close();
                     Hooks hooks;
                     ModelConfig config = small_model(64, &hooks);
                     config.threads = 2;

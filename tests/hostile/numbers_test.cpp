@@ -69,7 +69,7 @@ const Exception anything[] = {
     {"", "hint.duration_ms", "a limit"},
     {"pkv_hint_session", "hint.first", "a position"},
     {"pkv_hint_session", "hint.end", "a position"},
-    {"", "outputs.blocks[0].mass_queries", "a limit"},
+    {"", "outputs.block_outputs[0].mass_queries", "a limit"},
     {"", "kv.k_bytes", "a limit"},
     {"", "kv.v_bytes", "a limit"},
     {"", "k.bytes", "a limit"},
@@ -125,7 +125,7 @@ const Exception bounded[] = {
     {"", "sequences.query_lengths[0]", "with positions of their own: as above", uint64_t{1} << 12},
     {"", "sequences.first_rows[0]", "64 GiB", uint64_t{1} << 24},
     {"pkv_batch_attend", "params.mask[0].row_stride", "64 GiB", uint64_t{1} << 24},
-    {"", "outputs.blocks[0].mass_blocks", "64 GiB", uint64_t{1} << 24},
+    {"", "outputs.block_outputs[0].mass_blocks", "64 GiB", uint64_t{1} << 24},
     {"", "params.chosen_blocks[0].top_blocks", "what is chosen is written", uint64_t{1} << 16},
     {"pkv_kv_write", "kv.k_row_stride", "blocks lie in 64 GiB", uint64_t{1} << 24},
     {"pkv_kv_write", "kv.v_row_stride", "as above", uint64_t{1} << 24},
@@ -303,8 +303,8 @@ const struct {
   size_t pointer;
 } of_pointers[] = {
     {"params.chosen_blocks[0].list_blocks", offsetof(pkv_chosen_blocks, lists)},
-    {"outputs.blocks[0].mass_blocks", offsetof(pkv_block_outputs, masses)},
-    {"outputs.blocks[0].mass_queries", offsetof(pkv_block_outputs, masses)},
+    {"outputs.block_outputs[0].mass_blocks", offsetof(pkv_block_outputs, masses)},
+    {"outputs.block_outputs[0].mass_queries", offsetof(pkv_block_outputs, masses)},
 };
 
 // Memory that the library is to fill, made by World::room().
@@ -429,7 +429,7 @@ class Calls {
 
   // Caches of other kinds may refuse the call before they look at the value.
   bool is_wrong(const Number& number, uint64_t value) const {
-    if (storage_ != PKV_STORAGE_PAGED || World::layers_keep != Layers::plain ||
+    if (storage_ != PKV_STORAGE_INTERNAL || World::layers_keep != Layers::plain ||
         find_in(unread, described_, number) != nullptr)
       return false;
     return std::find(number.wrong.begin(), number.wrong.end(),
@@ -490,7 +490,7 @@ void try_values(const Described& function, const Number& number, Calls& calls, b
 // Tries all numbers of a function from progress().number on that no variant before this one
 // reached.
 void try_numbers(const Described& function, const Function& row, const Variant& variant, bool exact,
-                 pkv_storage storage = PKV_STORAGE_PAGED) {
+                 pkv_storage storage = PKV_STORAGE_INTERNAL) {
   memory::largest = size_t{64} << 20;
   World::rooms_lie = exact ? World::Rooms::exact : World::Rooms::vast;
   warm_up();
@@ -508,7 +508,7 @@ class Numbers : public testing::TestWithParam<const Described*> {
  protected:
   // Runs in children, each of which ends with the first number that fails.
   static void try_all(const Described& function, const Function& row, bool exact,
-                      pkv_storage storage = PKV_STORAGE_PAGED) {
+                      pkv_storage storage = PKV_STORAGE_INTERNAL) {
     ASSERT_LE(function.numbers.size(), std::size(progress().reached));
     std::memset(&progress(), 0, sizeof(Progress));
     for (const Variant& variant : variants_of(function.name))

@@ -168,7 +168,7 @@ class Readers : public testing::TestWithParam<const Function*> {};
 TEST_P(Readers, WhoAreRefusedRefuseNoBatch) {
   const Function& function = *GetParam();
   std::vector<std::function<void()>> bodies;
-  for (const Place& place : {Place(PKV_STORAGE_PAGED), Place(PKV_STORAGE_EXTERNAL)})
+  for (const Place& place : {Place(PKV_STORAGE_INTERNAL), Place(PKV_STORAGE_EXTERNAL)})
     bodies.push_back([&function, place] {
       Pairs pairs(function, place);
       if (function.name != "pkv_cache_destroy") pairs.add([](World&, Values&) {});
@@ -179,7 +179,7 @@ TEST_P(Readers, WhoAreRefusedRefuseNoBatch) {
     });
   for (const Case& one : function.cases)
     bodies.push_back([&function, &one] {
-      Pairs pairs(function, PKV_STORAGE_PAGED);
+      Pairs pairs(function, PKV_STORAGE_INTERNAL);
       try {
         pairs.add(one.apply);
       } catch (const Failure&) {

@@ -105,7 +105,7 @@ class Life : public Story {
       call([&] { return pkv_session_suspend(session); });
     }
     grow(child, 17, 4);
-    for (int action = PKV_HINT_RETAIN; action <= PKV_HINT_DROP; action++) {
+    for (int action = PKV_HINT_SET_RETENTION; action <= PKV_HINT_DROP; action++) {
       if (action == PKV_HINT_RETURN) continue;
       const auto hint = made<pkv_hint>({.action = static_cast<pkv_hint_action>(action),
                                         .first = 5,
@@ -145,11 +145,11 @@ class Ranges : public Story {
     const pkv_session session = open();
     grow(session, 6 * block_size, 7);
     if (session != nullptr) {
-      hint(session, {.action = PKV_HINT_RETAIN,
+      hint(session, {.action = PKV_HINT_SET_RETENTION,
                      .first = block_size,
                      .end = 3 * block_size,
                      .retention = PKV_RETENTION_LOW});
-      hint(session, {.action = PKV_HINT_RETAIN,
+      hint(session, {.action = PKV_HINT_SET_RETENTION,
                      .first = 2 * block_size,
                      .end = 4 * block_size,
                      .retention = PKV_RETENTION_HIGH,
@@ -216,13 +216,13 @@ void refuse_all(const Place& place) {
           << (only_one ? ", only one" : ", all from there on");
 }
 
-TEST(Refused, Life) { refuse_all<Life>(PKV_STORAGE_PAGED); }
+TEST(Refused, Life) { refuse_all<Life>(PKV_STORAGE_INTERNAL); }
 
 TEST(Refused, LifeInAFile) { refuse_all<Life>(in_file); }
 
-TEST(Refused, Ranges) { refuse_all<Ranges>(PKV_STORAGE_PAGED); }
+TEST(Refused, Ranges) { refuse_all<Ranges>(PKV_STORAGE_INTERNAL); }
 
-TEST(Refused, Shortage) { refuse_all<Shortage>(PKV_STORAGE_PAGED); }
+TEST(Refused, Shortage) { refuse_all<Shortage>(PKV_STORAGE_INTERNAL); }
 
 TEST(Refused, ShortageInAFile) { refuse_all<Shortage>(in_file); }
 
@@ -231,7 +231,7 @@ TEST(Refused, TheTierGivesWayWithoutMemory) {
   EXPECT_EQ(in_child([] {
               const memory::Exempt exempt;
               warm_up();
-              World world(PKV_STORAGE_PAGED, 1, true);
+              World world(PKV_STORAGE_INTERNAL, 1, true);
               world.items.hold();
               const std::vector<int32_t> text(120, 5);
               for (int i = 0; i < 4; i++) {

@@ -76,7 +76,7 @@ pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params) {
 
 pkv_block_outputs& want_blocks(World& world, pkv_attention_outputs& outputs) {
   pkv_block_outputs* const kept = world.keep(made<pkv_block_outputs>());
-  outputs.blocks = kept;
+  outputs.block_outputs = kept;
   return *kept;
 }
 
@@ -295,7 +295,7 @@ void add_outputs(ParamsCases& cases) {
   cases.with_outputs(OUTPUTS(want_blocks(world, it)), fine);
   for (const uint32_t wrong : {0u, 39u, 41u, UINT32_MAX})
     cases.with_outputs(
-        format("outputs: blocks: struct_size %u", wrong),
+        format("outputs: block_outputs: struct_size %u", wrong),
         [wrong](World& world, auto&, auto& it) { want_blocks(world, it).struct_size = wrong; },
         invalid);
   const auto add_chosen = [&](const char* name, auto make, Wanted wanted) {

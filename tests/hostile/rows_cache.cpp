@@ -263,8 +263,8 @@ std::vector<Case> store_cases() {
       auto& store = *world.keep(made<pkv_store>({
           .put = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; },
           .get = [](void*, size_t, pkv_store_item*) { return int64_t{0}; },
-          .probe = [](void*, size_t, pkv_store_item*) { return int64_t{0}; },
-          .drop = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; },
+          .touch = [](void*, size_t, pkv_store_item*) { return int64_t{0}; },
+          .remove = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; },
           .close = [](void*) {},
       }));
       auto& behind = *world.keep(made<pkv_store_config>({.store = &store}));
@@ -282,8 +282,8 @@ std::vector<Case> store_cases() {
   add(STORE(behind.store = nullptr), invalid);
   add(STORE(store.put = nullptr), invalid);
   add(STORE(store.get = nullptr), invalid);
-  add(STORE(store.probe = nullptr), invalid);
-  add(STORE(store.drop = nullptr), invalid);
+  add(STORE(store.touch = nullptr), invalid);
+  add(STORE(store.remove = nullptr), invalid);
   add(STORE(store.close = nullptr), invalid);
   add(STORE(behind.fingerprint_size = 1), invalid);
   add(STORE(behind.fingerprint = "", behind.fingerprint_size = 65), invalid);

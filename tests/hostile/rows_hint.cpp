@@ -14,7 +14,7 @@ void add_hints(Function& row, size_t at) {
                                      with(WITH(it.first = UINT64_MAX, it.end = 1), invalid),
                                      with(WITH(it.duration_ms = UINT64_MAX), fine),
                                      with(WITH(it.retention = PKV_RETENTION_LOW), fine)});
-  for (int action = PKV_HINT_RETAIN; action <= PKV_HINT_DROP; action++)
+  for (int action = PKV_HINT_SET_RETENTION; action <= PKV_HINT_DROP; action++)
     if (action != PKV_HINT_RETURN)
       row.cases.push_back(with(WITH(set_enum(it.action, action), it.end = 16), fine));
 }
@@ -22,9 +22,9 @@ void add_hints(Function& row, size_t at) {
 }  // namespace
 
 std::vector<Function> hint_rows() {
-  const Arg cache = handle(Handle::cache), hint = config_in<pkv_hint>([](World&) {
-                                             return made<pkv_hint>({.action = PKV_HINT_RETAIN});
-                                           }),
+  const Arg cache = handle(Handle::cache),
+            hint = config_in<pkv_hint>(
+                [](World&) { return made<pkv_hint>({.action = PKV_HINT_SET_RETENTION}); }),
             result = optional(struct_out(sizeof(pkv_hint_result)));
   Function text{ROW(pkv_hint_prompt), {cache, text_in('p'), hint, result}, text_cases(1)};
   add_hints(text, 2);

@@ -145,16 +145,16 @@ std::vector<Function> session_rows() {
   }
   Arg recurrent = session;
   recurrent.value = [](World& world) { return bits(world.recurrent); };
-  Function read_state{
-      ROW(pkv_session_read_state),
+  Function get_state{
+      ROW(pkv_session_get_state),
       {recurrent, index(1, 2), number(20), number(state_bytes), out<unsigned char>(state_bytes)}};
-  read_state.cases = {{"after no token", set(2, 0), range},
-                      {"a state that is not held", set(2, 19), range},
-                      {"after more tokens than there are", set(2, 21), range},
-                      {"after UINT64_MAX tokens", set(2, UINT64_MAX), range},
-                      {"one byte less", set(3, state_bytes - 1), invalid},
-                      {"size SIZE_MAX", set(3, SIZE_MAX), overflow},
-                      {"of keys and values", set(1, 0), unsupported}};
+  get_state.cases = {{"after no token", set(2, 0), range},
+                     {"a state that is not held", set(2, 19), range},
+                     {"after more tokens than there are", set(2, 21), range},
+                     {"after UINT64_MAX tokens", set(2, UINT64_MAX), range},
+                     {"one byte less", set(3, state_bytes - 1), invalid},
+                     {"size SIZE_MAX", set(3, SIZE_MAX), overflow},
+                     {"of keys and values", set(1, 0), unsupported}};
   Function trim_point{ROW(pkv_session_get_trim_point), {session, number(7), out<uint64_t>()}};
   trim_point.cases = {{"UINT64_MAX", set(1, UINT64_MAX), fine}, {"0", set(1, 0), fine}};
   const auto first_block = [](uint32_t block) {
@@ -167,9 +167,8 @@ std::vector<Function> session_rows() {
                 {"beyond the end", first_block(UINT32_MAX), range},
                 {"count SIZE_MAX", set(2, SIZE_MAX), overflow}};
 
-  std::vector<Function> all = {open,       close,      fork,      reserve, trim,
-                               suspend,    resume,     admit,     drop,    set_priority,
-                               set_tokens, read_state, trim_point};
+  std::vector<Function> all = {open,  close, fork,         reserve,    trim,      suspend,   resume,
+                               admit, drop,  set_priority, set_tokens, get_state, trim_point};
   all.insert(all.end(), readers.begin(), readers.end());
   return all;
 }

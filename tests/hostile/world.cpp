@@ -54,11 +54,11 @@ void add_session(std::string& state, pkv_session session) {
 pkv_store null_store() {
   pkv_store store = made<pkv_store>();
   store.put = [](void*, size_t n, const pkv_store_item*) { return static_cast<int64_t>(n); };
-  store.get = store.probe = [](void*, size_t n, pkv_store_item* items) {
+  store.get = store.touch = [](void*, size_t n, pkv_store_item* items) {
     for (size_t i = 0; i < n; i++) items[i].size = 0;
     return int64_t{0};
   };
-  store.drop = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
+  store.remove = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; };
   store.close = [](void*) {};
   return store;
 }
@@ -87,13 +87,13 @@ pkv_store World::keeping_store() {
     const memory::Exempt exempt;
     return of(user).get(of(user).user, n, list);
   };
-  store.probe = [](void* user, size_t n, pkv_store_item* list) {
+  store.touch = [](void* user, size_t n, pkv_store_item* list) {
     const memory::Exempt exempt;
-    return of(user).probe(of(user).user, n, list);
+    return of(user).touch(of(user).user, n, list);
   };
-  store.drop = [](void* user, size_t n, const pkv_store_item* list) {
+  store.remove = [](void* user, size_t n, const pkv_store_item* list) {
     const memory::Exempt exempt;
-    return of(user).drop(of(user).user, n, list);
+    return of(user).remove(of(user).user, n, list);
   };
   store.close = [](void*) {};
   return store;
@@ -355,7 +355,7 @@ std::string World::state() {
   add_cache(state, hybrid);
   add_session(state, recurrent);
   unsigned char bytes[state_bytes] = {};
-  add_bytes(state, pkv_session_read_state(recurrent, 1, 20, sizeof bytes, bytes));
+  add_bytes(state, pkv_session_get_state(recurrent, 1, 20, sizeof bytes, bytes));
   add_bytes(state, bytes);
   int64_t slots[8] = {};
   size_t rows = 0;

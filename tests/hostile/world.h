@@ -19,12 +19,12 @@ struct Place {
   pkv_storage storage;
   const char* directory;  // of the file that the memory is
   bool elsewhere;         // Only the engine can read the blocks: groups are opaque.
-  constexpr bool has_store() const { return storage == PKV_STORAGE_PAGED || elsewhere; }
+  constexpr bool has_store() const { return storage == PKV_STORAGE_INTERNAL || elsewhere; }
 };
 // The directory's name is so long that each copy of it takes memory.
-inline constexpr Place in_file{PKV_STORAGE_PAGED, "/dev/shm/././././././././."};
+inline constexpr Place in_file{PKV_STORAGE_INTERNAL, "/dev/shm/././././././././."};
 inline constexpr Place elsewhere{PKV_STORAGE_EXTERNAL, nullptr, true};
-inline constexpr Place places[] = {PKV_STORAGE_PAGED, in_file, PKV_STORAGE_EXTERNAL, elsewhere};
+inline constexpr Place places[] = {PKV_STORAGE_INTERNAL, in_file, PKV_STORAGE_EXTERNAL, elsewhere};
 std::string name_of(const Place& place);
 
 // The hooks of a device that forgets all that is written to it.
@@ -38,7 +38,7 @@ class World {
  public:
   // If `stored`, the cache has a store that keeps its items, and waits for it. Otherwise its store
   // has no items. Storage NONE has no store, except for opaque groups.
-  explicit World(const Place& kept_in = PKV_STORAGE_PAGED, uint32_t threads = 1,
+  explicit World(const Place& kept_in = PKV_STORAGE_INTERNAL, uint32_t threads = 1,
                  bool stored = false);
   World(const World&) = delete;
   World& operator=(const World&) = delete;

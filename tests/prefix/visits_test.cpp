@@ -236,7 +236,9 @@ const Row rows[] = {
     {"an unpin",
      [](const World& world) { return count_hint(world, PKV_HINT_UNPIN, PKV_HINT_PIN); }},
     {"a retention for a time",
-     [](const World& world) { return count_hint(world, PKV_HINT_RETAIN, PKV_HINT_RETAIN); }},
+     [](const World& world) {
+       return count_hint(world, PKV_HINT_SET_RETENTION, PKV_HINT_SET_RETENTION);
+     }},
     {"pkv_prefix_set_quota",
      [](const World& world) {
        const auto set = [&](const std::string& salt, uint64_t tokens) {

@@ -70,7 +70,7 @@ TEST_F(RedisCluster, KeysAreSpread) {
   EXPECT_EQ(total, 3000);
   ASSERT_EQ(store.get(out), 3000);
   for (uint64_t i = 0; i < 3000; i++) ASSERT_TRUE(out.value(i) == bytes(1000 + i % 7, i));
-  EXPECT_EQ(store.drop(in), 3000);
+  EXPECT_EQ(store.remove(in), 3000);
   // No request was redirected, so the map was right.
   for (size_t i = 0; i < cluster().size(); i++)
     EXPECT_EQ(cluster()[i].ask({"INFO", "errorstats"}).find("errorstat_MOVED"), std::string::npos);

@@ -219,10 +219,10 @@ TEST(RedisNonsense, CostsAMissAndNoMore) {
     });
     EXPECT_EQ(store.get(1, 1000), nonsense.result);
     Batch batch;
-    const int64_t put = store.put(batch.add(1, 1000)), dropped = store.drop(batch);
+    const int64_t put = store.put(batch.add(1, 1000)), removed = store.remove(batch);
     EXPECT_LE(put, nonsense.answer.bytes == "+OK\r\n" ? 1 : 0);
-    EXPECT_LE(dropped, nonsense.answer.bytes[0] == ':' ? 1 : 0);
-    EXPECT_TRUE(silent || (put != -ETIMEDOUT && dropped != -ETIMEDOUT));
+    EXPECT_LE(removed, nonsense.answer.bytes[0] == ':' ? 1 : 0);
+    EXPECT_TRUE(silent || (put != -ETIMEDOUT && removed != -ETIMEDOUT));
   }
 }
 
@@ -345,23 +345,23 @@ TEST(RedisNonsense, RedirectionsToThousandsOfServers) {
   EXPECT_LE(server.maps() - maps, 2) << "the map is asked for once for each of two pipelines";
 }
 
-// Reads have connections of their own. The put is answered once the probe was.
-TEST(RedisNonsense, AProbeDoesNotWaitForAPut) {
-  std::atomic<bool> putting = false, probed = false;
+// Reads have connections of their own. The put is answered once the touch was.
+TEST(RedisNonsense, ATouchDoesNotWaitForAPut) {
+  std::atomic<bool> putting = false, touched = false;
   const FakeServer server([&](const Command& command) {
     if (command[0] != "SET") return Answer{":7\r\n"};
     putting = true;
     putting.notify_one();
-    probed.wait(false);
+    touched.wait(false);
     return Answer{"+OK\r\n"};
   });
   Store store(server.address());
   std::thread writer([&] { EXPECT_EQ(store.put(1, 1000), 1); });
   putting.wait(false);
   Batch batch;
-  EXPECT_EQ(store.probe(batch.room(1, 0)), 1);
-  probed = true;
-  probed.notify_one();
+  EXPECT_EQ(store.touch(batch.room(1, 0)), 1);
+  touched = true;
+  touched.notify_one();
   writer.join();
 }
 

@@ -22,8 +22,8 @@ Outcome run(Store& store, const std::string& command, size_t items = 1) {
   for (size_t i = 0; i < items; i++)
     command == "SET" ? batch.add(i + 1, 1000) : batch.room(i + 1, 1000);
   const int64_t result = command == "SET"      ? store.put(batch)
-                         : command == "STRLEN" ? store.probe(batch)
-                         : command == "DEL"    ? store.drop(batch)
+                         : command == "STRLEN" ? store.touch(batch)
+                         : command == "DEL"    ? store.remove(batch)
                                                : store.get(batch);
   for (size_t i = 0; i < items; i++) EXPECT_TRUE(batch.untouched(i));
   return {result, store.last_error()};
@@ -115,13 +115,13 @@ TEST(RedisRefusals, OfALongerLifetime) {
   Store store(server.address(), [](pkv_redis_config& config) { config.ttl_seconds = 100; });
   Batch batch;
   batch.room(1, 0).room(2, 0).room(3, 0);
-  EXPECT_EQ(store.probe(batch), 1);
+  EXPECT_EQ(store.touch(batch), 1);
   EXPECT_TRUE(contains(store.last_error(), "EXPIRE was refused: READONLY")) << store.last_error();
   EXPECT_EQ(batch.size_of(0), 1000u);
   EXPECT_EQ(batch.size_of(1), 1000u);
   EXPECT_EQ(batch.size_of(2), 0u);
   refuses_all = true;
-  EXPECT_EQ(store.probe(batch), 0) << "the server was asked: no errno";
+  EXPECT_EQ(store.touch(batch), 0) << "the server was asked: no errno";
   EXPECT_TRUE(contains(store.last_error(), "EXPIRE was refused: READONLY")) << store.last_error();
   EXPECT_EQ(batch.size_of(2), 1000u);
 }

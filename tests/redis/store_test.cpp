@@ -46,8 +46,8 @@ TEST_F(RedisStore, NoItemsAndItemsOfNoBytes) {
   Batch none;
   EXPECT_EQ(store.put(none), 0);
   EXPECT_EQ(store.get(none), 0);
-  EXPECT_EQ(store.probe(none), 0);
-  EXPECT_EQ(store.drop(none), 0);
+  EXPECT_EQ(store.touch(none), 0);
+  EXPECT_EQ(store.remove(none), 0);
   EXPECT_EQ(store.put(1, 0), 1);
   EXPECT_EQ(store.get(1, 0), 0);
 }
@@ -56,16 +56,16 @@ TEST_F(RedisStore, ThousandsOfKeys) {
   const Server server;
   Store store(server.address());
   constexpr size_t n = 10'000;  // These are more than are sent at once.
-  Batch in, probed, even, out;
+  Batch in, touched, even, out;
   for (size_t i = 0; i < n; i++) in.add(i, 1 + i % 200);
-  for (size_t i = 0; i < n + 5; i++) probed.room(i, 0), out.room(i, 200);
+  for (size_t i = 0; i < n + 5; i++) touched.room(i, 0), out.room(i, 200);
   for (size_t i = 0; i < n; i += 2) even.room(i, 0);
   ASSERT_EQ(store.put(in), static_cast<int64_t>(n));
   EXPECT_EQ(server.ask({"DBSIZE"}), std::to_string(n));
-  ASSERT_EQ(store.probe(probed), static_cast<int64_t>(n));
-  for (size_t i = 0; i < n + 5; i++) ASSERT_EQ(probed.size_of(i), i < n ? 1 + i % 200 : 0);
-  ASSERT_EQ(store.drop(even), static_cast<int64_t>(n / 2));
-  ASSERT_EQ(store.drop(even), 0);
+  ASSERT_EQ(store.touch(touched), static_cast<int64_t>(n));
+  for (size_t i = 0; i < n + 5; i++) ASSERT_EQ(touched.size_of(i), i < n ? 1 + i % 200 : 0);
+  ASSERT_EQ(store.remove(even), static_cast<int64_t>(n / 2));
+  ASSERT_EQ(store.remove(even), 0);
   ASSERT_EQ(store.get(out), static_cast<int64_t>(n / 2));
   for (size_t i = 0; i < n; i++)
     ASSERT_TRUE(out.value(i) == (i % 2 == 1 ? bytes(1 + i % 200, i) : "")) << i;
@@ -124,8 +124,8 @@ TEST_F(RedisStore, ValuesThatSomebodyElseWrote) {
 
   ASSERT_EQ(server.ask({"DEL", key_of(1)}), "1");
   ASSERT_EQ(server.ask({"RPUSH", key_of(1), "a", "b"}), "2");
-  Batch probed;
-  EXPECT_EQ(store.probe(probed.room(1, 0)), 0);
+  Batch touched;
+  EXPECT_EQ(store.touch(touched.room(1, 0)), 0);
   EXPECT_EQ(store.get(1, 1000), 0);
   EXPECT_EQ(store.put(1, 1000), 1) << "a put replaces what is of a wrong type";
   EXPECT_EQ(store.get(1, 1000), 1);
@@ -149,8 +149,8 @@ TEST_F(RedisStore, TimeToLive) {
   {
     Store forever(server.address());
     ASSERT_EQ(forever.put(1, 10), 1);
-    Batch probed;
-    ASSERT_EQ(forever.probe(probed.room(1, 0)), 1);
+    Batch touched;
+    ASSERT_EQ(forever.touch(touched.room(1, 0)), 1);
     EXPECT_EQ(server.ask({"TTL", key_of(1)}), "-1");
   }
   Store store(server.address(), [](pkv_redis_config& config) { config.ttl_seconds = 1000; });
@@ -160,10 +160,10 @@ TEST_F(RedisStore, TimeToLive) {
   ASSERT_EQ(store.put(1, 10'000), 1);
   EXPECT_GT(std::stoi(server.ask({"TTL", key_of(1)})), 900) << "it begins anew with a put";
   ASSERT_EQ(server.ask({"EXPIRE", key_of(1), "100"}), "1");
-  Batch probed;
-  ASSERT_EQ(store.probe(probed.room(2, 0).room(1, 0).room(3, 0)), 1);
-  EXPECT_EQ(probed.size_of(1), 10'000u);
-  EXPECT_GT(std::stoi(server.ask({"TTL", key_of(1)})), 900) << "and with a probe";
+  Batch touched;
+  ASSERT_EQ(store.touch(touched.room(2, 0).room(1, 0).room(3, 0)), 1);
+  EXPECT_EQ(touched.size_of(1), 10'000u);
+  EXPECT_GT(std::stoi(server.ask({"TTL", key_of(1)})), 900) << "and with a touch";
   EXPECT_EQ(server.ask({"DBSIZE"}), "1");
   EXPECT_EQ(store.get(1, 10'000), 1);
 }
@@ -228,9 +228,9 @@ TEST_F(RedisStore, ThreadsReadAndWriteAtOnce) {
       for (uint64_t i = 0; !stop; i++) {
         found += store.get(t * 1000 + i % 60, 50'000);
         Batch batch;
-        EXPECT_GE(store.probe(batch.room(i % 60, 0)), 0);
+        EXPECT_GE(store.touch(batch.room(i % 60, 0)), 0);
         if (i % 16 == 0) {
-          EXPECT_GE(store.drop(batch), 0);
+          EXPECT_GE(store.remove(batch), 0);
         }
       }
     });

@@ -99,8 +99,8 @@ class Store {
 
   int64_t put(Batch& batch) { return store_.put(store_.user, batch.size(), batch.items()); }
   int64_t get(Batch& batch) { return store_.get(store_.user, batch.size(), batch.items()); }
-  int64_t probe(Batch& batch) { return store_.probe(store_.user, batch.size(), batch.items()); }
-  int64_t drop(Batch& batch) { return store_.drop(store_.user, batch.size(), batch.items()); }
+  int64_t touch(Batch& batch) { return store_.touch(store_.user, batch.size(), batch.items()); }
+  int64_t remove(Batch& batch) { return store_.remove(store_.user, batch.size(), batch.items()); }
 
   int64_t put(uint64_t seed, size_t size) {
     Batch batch;

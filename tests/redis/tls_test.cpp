@@ -75,7 +75,7 @@ TEST_F(RedisTls, RoundTripsOfAnySize) {
       ASSERT_TRUE(out.value(i) == bytes(sizes[i % sizes.size()], i)) << i;
       ASSERT_TRUE(out.untouched(i));
     }
-    EXPECT_EQ(store.drop(in), 60);
+    EXPECT_EQ(store.remove(in), 60);
   }
 }
 

@@ -245,7 +245,7 @@ std::vector<Row> rows() {
        {},
        leave,
        [](pkv_cache, pkv_session session) {
-         cache_test::hint(session, PKV_HINT_RETAIN, {.retention = PKV_RETENTION_HIGH});
+         cache_test::hint(session, PKV_HINT_SET_RETENTION, {.retention = PKV_RETENTION_HIGH});
        },
        outlasts_others,
        {kept, kept, kept, kept, kept, kept}},

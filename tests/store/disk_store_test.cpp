@@ -35,9 +35,9 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   int64_t put(Bytes bytes, unsigned char which = key) { return call(table_.put, bytes, which); }
-  int64_t drop(unsigned char which = key) {
+  int64_t remove(unsigned char which = key) {
     Bytes none;
-    return call(table_.drop, none, which);
+    return call(table_.remove, none, which);
   }
   std::string last_error() const { return table_.last_error(table_.user); }
   // Returns the item, or nothing if there is none.
@@ -158,7 +158,7 @@ TEST(StoreFaults, ShortWritesAndReadsAreRepeated) {
   }
 }
 
-TEST(StoreFaults, OfEveryCallOfAGetAndADrop) {
+TEST(StoreFaults, OfEveryCallOfAGetAndARemove) {
   const Directory directory;
   const Setting setting;
   Store store(directory, setting);
@@ -172,7 +172,7 @@ TEST(StoreFaults, OfEveryCallOfAGetAndADrop) {
         EXPECT_EQ(old_item, store.get()) << struck;
       });
   at_each_call(
-      prepare, Fault::fails, setting, [&] { return store.drop(); },
+      prepare, Fault::fails, setting, [&] { return store.remove(); },
       [&](const std::string& struck, int64_t result) {
         EXPECT_EQ(result == 1 ? Bytes() : old_item, store.get()) << struck << ": " << result;
       });
@@ -332,8 +332,8 @@ TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
         EXPECT_TRUE(found.empty() || found == old_item) << found.size() << " bytes";
       });
       with_removal([&] {
-        const int64_t dropped = store.drop();
-        EXPECT_TRUE(dropped == 0 || dropped == 1) << dropped;
+        const int64_t removed = store.remove();
+        EXPECT_TRUE(removed == 0 || removed == 1) << removed;
       });
     }
   }

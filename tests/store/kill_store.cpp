@@ -62,10 +62,10 @@ class Store {
     const int64_t stored = table_.put(table_.user, 1, &item);
     if (stored != 1) stop("a put fails: " + std::to_string(stored));
   }
-  void drop(uint64_t key) {
+  void remove(uint64_t key) {
     std::vector<uint64_t> none;
     const pkv_store_item item = item_of(key, none);
-    table_.drop(table_.user, 1, &item);
+    table_.remove(table_.user, 1, &item);
   }
   // Returns 0 if there is none.
   uint64_t version_of(uint64_t key) {
@@ -96,7 +96,7 @@ class Store {
 
 // ---- Writers ------------------------------------------------------------------------------------
 
-// A writer's message before and after it changes an item. Version 0 means that the item is dropped.
+// A writer's message before and after it changes an item. Version 0 means that the item is removed.
 struct Step {
   uint64_t key, version, done;
 };
@@ -114,7 +114,7 @@ struct Run {
   for (uint64_t version = (run.number + 1) << 20;; version++) {
     Step step{half * keys / 2 + random.below(keys / 2), random.below(8) == 0 ? 0 : version, 0};
     if (write(told, &step, sizeof step) != sizeof step) _exit(1);
-    step.version == 0 ? store.drop(step.key) : store.put(step.key, step.version);
+    step.version == 0 ? store.remove(step.key) : store.put(step.key, step.version);
     step.done = 1;
     if (write(told, &step, sizeof step) != sizeof step) _exit(1);
     store.version_of(random.below(keys));

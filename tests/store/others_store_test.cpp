@@ -32,10 +32,10 @@ class Store {
 
   int64_t put(unsigned char key, Bytes bytes) { return call(table_.put, key, bytes); }
   int64_t get(unsigned char key, Bytes& bytes) { return call(table_.get, key, bytes); }
-  int64_t probe(unsigned char key, Bytes& bytes) { return call(table_.probe, key, bytes, false); }
-  int64_t drop(unsigned char key) {
+  int64_t touch(unsigned char key, Bytes& bytes) { return call(table_.touch, key, bytes, false); }
+  int64_t remove(unsigned char key) {
     Bytes none;
-    return call(table_.drop, key, none, false);
+    return call(table_.remove, key, none, false);
   }
 
  private:
@@ -75,13 +75,13 @@ const Operation operations[] = {
        return Store(path).get(key, room);
      },
      1, 0},
-    {"probe",
+    {"touch",
      [](auto& path) {
        Bytes room(100);
-       return Store(path).probe(key, room);
+       return Store(path).touch(key, room);
      },
      1, 0},
-    {"drop", [](auto& path) { return Store(path).drop(key); }, 1, 0},
+    {"remove", [](auto& path) { return Store(path).remove(key); }, 1, 0},
     {"evict", [](auto& path) { return Store(path, 1).put(other_key, {1, 2, 3}); }, 1, 1},
 };
 

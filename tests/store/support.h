@@ -22,7 +22,7 @@ inline constexpr pkv_rotation hadamard = PKV_ROTATION_HADAMARD;
 struct Plan {
   std::vector<Model> groups =
       std::vector<Model>(1, {.layers = 2, .query_heads = 4, .kv_heads = 2, .key_dim = 16});
-  pkv_storage storage = PKV_STORAGE_PAGED;
+  pkv_storage storage = PKV_STORAGE_INTERNAL;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   uint32_t block_size = 16;
   uint64_t blocks = 256;
@@ -212,7 +212,7 @@ inline pkv_file_config file_config() { return made<pkv_file_config>(); }
 // Whether the library was built with libcrypto and libsodium.
 inline bool keys_work() {
   const cache_test::Cache cache =
-      cache_test::create(cache_test::config_of({1, 1, 1, 16}, 4, PKV_STORAGE_PAGED));
+      cache_test::create(cache_test::config_of({1, 1, 1, 16}, 4, PKV_STORAGE_INTERNAL));
   pkv_file_config config = file_config();
   config.secret_key = "a key of 24 secret bytes", config.secret_key_size = 24;
   pkv_stream to = stream(PKV_STREAM_BUFFER);

@@ -104,7 +104,7 @@ inline pkv_layer_group group_of(const Model& model) {
 }
 
 inline ModelConfig config_of(const Model& model, uint64_t blocks,
-                             pkv_storage storage = PKV_STORAGE_PAGED) {
+                             pkv_storage storage = PKV_STORAGE_INTERNAL) {
   ModelConfig config;
   config.storage = storage;
   config.model = group_of(model);

@@ -88,7 +88,7 @@ struct ModelConfig : pkv_cache_config {
 struct AttentionParams : pkv_attention_params {
   pkv_mask own_mask = made<pkv_mask>();
   pkv_chosen_blocks own_blocks = made<pkv_chosen_blocks>();
-  pkv_attention_outputs outputs = made<pkv_attention_outputs>({.blocks = &block_outputs});
+  pkv_attention_outputs outputs = made<pkv_attention_outputs>({.block_outputs = &block_outputs});
   pkv_block_outputs block_outputs = made<pkv_block_outputs>();
 
   AttentionParams() : pkv_attention_params(made<pkv_attention_params>()) {}
@@ -155,6 +155,6 @@ struct AttentionParams : pkv_attention_params {
   void adopt(const AttentionParams& other) {
     if (mask == &other.own_mask) mask = &own_mask;
     if (chosen_blocks == &other.own_blocks) chosen_blocks = &own_blocks;
-    if (outputs.blocks == &other.block_outputs) outputs.blocks = &block_outputs;
+    if (outputs.block_outputs == &other.block_outputs) outputs.block_outputs = &block_outputs;
   }
 };

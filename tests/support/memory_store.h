@@ -29,11 +29,11 @@ class MemoryStore {
     store.get = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).get(n, items, true);
     };
-    store.probe = [](void* user, size_t n, pkv_store_item* items) {
+    store.touch = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).get(n, items, false);
     };
-    store.drop = [](void* user, size_t n, const pkv_store_item* items) {
-      return of(user).drop(n, items);
+    store.remove = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).remove(n, items);
     };
     store.close = [](void* user) { of(user).closed++; };
     return store;
@@ -146,11 +146,11 @@ class MemoryStore {
     return found;
   }
 
-  int64_t drop(size_t n, const pkv_store_item* items) {
+  int64_t remove(size_t n, const pkv_store_item* items) {
     const auto lock = enter();
-    int64_t dropped = 0;
-    for (size_t i = 0; i < n; i++) dropped += static_cast<int64_t>(items_.erase(key_of(items[i])));
-    return dropped;
+    int64_t removed = 0;
+    for (size_t i = 0; i < n; i++) removed += static_cast<int64_t>(items_.erase(key_of(items[i])));
+    return removed;
   }
 
   mutable std::mutex mutex_;

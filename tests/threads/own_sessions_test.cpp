@@ -151,9 +151,9 @@ void check_storm(uint64_t blocks, uint32_t threads, pkv_storage storage, bool sh
   EXPECT_EQ(pool_stats_of(shared.cache).free_blocks, blocks);
 }
 
-TEST(OwnSessions, SameBitsAsAlone) { check_storm(1024, 1, PKV_STORAGE_PAGED, false); }
-TEST(OwnSessions, SameBitsWhereBlocksAreShort) { check_storm(24, 1, PKV_STORAGE_PAGED, true); }
-TEST(OwnSessions, SameBitsWithWorkerThreads) { check_storm(64, 2, PKV_STORAGE_PAGED, false); }
+TEST(OwnSessions, SameBitsAsAlone) { check_storm(1024, 1, PKV_STORAGE_INTERNAL, false); }
+TEST(OwnSessions, SameBitsWhereBlocksAreShort) { check_storm(24, 1, PKV_STORAGE_INTERNAL, true); }
+TEST(OwnSessions, SameBitsWithWorkerThreads) { check_storm(64, 2, PKV_STORAGE_INTERNAL, false); }
 
 }  // namespace
 }  // namespace hostile::own_sessions_test

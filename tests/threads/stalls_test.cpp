@@ -85,11 +85,11 @@ class Stalls : public Prefix {
     table_.get = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).inner_.get(&of(user).enter(), n, items);
     };
-    table_.probe = [](void* user, size_t n, pkv_store_item* items) {
-      return of(user).inner_.probe(&of(user).enter(), n, items);
+    table_.touch = [](void* user, size_t n, pkv_store_item* items) {
+      return of(user).inner_.touch(&of(user).enter(), n, items);
     };
-    table_.drop = [](void* user, size_t n, const pkv_store_item* items) {
-      return of(user).inner_.drop(&of(user).enter(), n, items);
+    table_.remove = [](void* user, size_t n, const pkv_store_item* items) {
+      return of(user).inner_.remove(&of(user).enter(), n, items);
     };
     table_.close = [](void*) {};
     config_ = made<pkv_store_config>();
@@ -171,7 +171,7 @@ class Stalls : public Prefix {
 
 TEST_F(Stalls, AStoreThatTakesNoMore) {
   play(
-      "probe and put", [&] { make_with_store(); },
+      "touch and put", [&] { make_with_store(); },
       [&] {
         {
           Session session = open(cache_);
@@ -197,10 +197,10 @@ TEST_F(Stalls, AStoreThatGivesNoMore) {
     flush_store();
     CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
   };
-  play("probe and get", store_away, fetch);
-  // Items whose bytes are wrong are dropped, one by one.
+  play("touch and get", store_away, fetch);
+  // Items whose bytes are wrong are removed, one by one.
   play(
-      "drop",
+      "remove",
       [&] {
         store_away();
         for (auto& [key, value] : memory_.items()) {

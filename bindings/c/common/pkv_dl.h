@@ -19,7 +19,7 @@
   X(cache_get_pool_stats) X(cache_validate) X(cache_get_kv_view) X(session_open) X(session_close) \
   X(session_get_length) X(session_get_tokens) X(session_set_tokens)                               \
   X(session_reserve) X(session_trim) X(session_fork) X(session_get_trim_point)                    \
-  X(session_read_state) X(session_drop_blocks) X(session_suspend) X(session_resume)               \
+  X(session_get_state) X(session_drop_blocks) X(session_suspend) X(session_resume)               \
   X(session_set_priority) X(session_get_info)                                                     \
   X(session_get_block_table) X(session_read) X(batch_begin) X(batch_choose_victims)               \
   X(batch_write) X(batch_attend) X(batch_set_first_rows) X(batch_accept) X(batch_commit)          \

@@ -38,13 +38,13 @@ class Store(abc.ABC):
         """Returns the value of each key; None for a missing one."""
 
     @abc.abstractmethod
-    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+    def touch(self, keys: Sequence[bytes]) -> Sequence[int]:
         """Returns the size of each key's value; 0 for a missing one. This is a use of the keys, as
         `put` and `get` are, for a store that deletes what was not used for longest.
         """
 
     @abc.abstractmethod
-    def drop(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: Sequence[bytes]) -> None:
         """Removes keys whose values were found to be corrupt."""
 
     def close(self) -> None:  # noqa: B027  (most stores have nothing to do)
@@ -55,13 +55,13 @@ class Store(abc.ABC):
 
 
 def hooks_of(store: Store) -> _raw.Store:
-    calls = [functools.partial(call, store) for call in (_put, _get, _probe, _drop)]
+    calls = [functools.partial(call, store) for call in (_put, _get, _touch, _remove)]
     return table_of(calls, store.close)
 
 
 def table_of(calls: Sequence[Callable[[Any], int]], close_store: Callable[[], None]) -> _raw.Store:
-    """The table of put, get, probe and drop, each of which takes C's items and returns how many it
-    stored, found or dropped. It keeps alive what it points to.
+    """The table of put, get, touch and remove, each of which takes C's items and returns how many
+    it stored, found or removed. It keeps alive what it points to.
     """
     owners = [_HOOK(functools.partial(_guarded, call)) for call in calls]
     close = CLOSE(lambda _user: _close(close_store))
@@ -103,15 +103,15 @@ def _get(store: Store, items: Sequence[Any]) -> int:
     return sum(map(bool, found))
 
 
-def _probe(store: Store, items: Sequence[Any]) -> int:
-    sizes = [unsigned(size, 64, "size") for size in store.probe(_keys(items))]
+def _touch(store: Store, items: Sequence[Any]) -> int:
+    sizes = [unsigned(size, 64, "size") for size in store.touch(_keys(items))]
     for item, size in zip(items, sizes, strict=True):
         item.size = size
     return sum(map(bool, sizes))
 
 
-def _drop(store: Store, items: Sequence[Any]) -> int:
-    store.drop(_keys(items))
+def _remove(store: Store, items: Sequence[Any]) -> int:
+    store.remove(_keys(items))
     return len(items)
 
 

@@ -236,7 +236,7 @@ class AttentionOutputs(Shown):
         struct, of_blocks = sized(_raw.AttentionOutputs), sized(_raw.BlockOutputs)
         fill(of_blocks, self)
         struct.owners = of_blocks
-        struct.blocks = ctypes.addressof(of_blocks)
+        struct.block_outputs = ctypes.addressof(of_blocks)
         if self.lse is not None:
             struct.lse = address(floats(self.lse, (batch.total, query_heads), "lse", out=True))
         if self.chosen is not None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from .generated.raw import HintAction, Retention
 
 _ACTIONS = {
-    "kv.retain": HintAction.RETAIN,
+    "kv.retain": HintAction.SET_RETENTION,
     "kv.pin": HintAction.PIN,
     "kv.prefetch": HintAction.PREFETCH,
     "kv.demote": HintAction.DEMOTE,
@@ -81,7 +81,7 @@ def read_request(request: Any) -> Envelope:
 
 def _hints_of(action: Any, prompt_length: int) -> list[Hint]:
     kind, payload = _ACTIONS[_get(action, "action_type")], _get(action, "payload", None) or {}
-    if kind is not HintAction.RETAIN:
+    if kind is not HintAction.SET_RETENTION:
         return [_hint(kind, payload)]
     directives = list(_items(payload, "directives"))
     if len(directives) > _MOST_DIRECTIVES:

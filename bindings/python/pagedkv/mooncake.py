@@ -90,7 +90,7 @@ class MooncakeStore(Shown):
             except OSError as error:
                 sentence = f"{error.strerror} (errno {error.errno})"
                 raise SystemCallError(Status.IO, sentence, error.errno) from None
-        return table_of((client.put, client.get, client.probe, client.drop), client.close)
+        return table_of((client.put, client.get, client.touch, client.remove), client.close)
 
 
 def _check(config: MooncakeStore) -> None:
@@ -257,7 +257,7 @@ class _Client(Uncopied):
                 items[i].size = max(client.get_size(names[i]), 0)
         return self._count(found, sum(item.size > 0 for item in items))
 
-    def probe(self, items: Sequence[Any]) -> int:
+    def touch(self, items: Sequence[Any]) -> int:
         client, names = self.connect(), self._names(items)
         if not items:
             return 0
@@ -268,7 +268,7 @@ class _Client(Uncopied):
             item.size = max((_bytes(copy) for copy in copies.get(name, ())), default=0)
         return self._count(known, sum(item.size > 0 for item in items))
 
-    def drop(self, items: Sequence[Any]) -> int:
+    def remove(self, items: Sequence[Any]) -> int:
         client = self.connect()
         if not items:
             return 0

@@ -123,13 +123,13 @@ class Session(CacheMember):
         given = unsigned(group, 32, "group"), len(numbers), address(numbers)
         call(library().session_drop_blocks, self._handle, *given)
 
-    def read_state(self, layer: int, tokens: int | None = None) -> StateBytes:
+    def state(self, layer: int, tokens: int | None = None) -> StateBytes:
         """Returns a copy of the state of a layer after `tokens` tokens, by default after all."""
         index = unsigned(layer, 32, "layer")
         state = np.empty(self.cache.layer_shape(index).state_bytes, np.uint8)
         after = len(self) if tokens is None else unsigned(tokens, 64, "tokens")
         room = len(state), address(state)
-        call(library().session_read_state, self._handle, index, after, *room)
+        call(library().session_get_state, self._handle, index, after, *room)
         return state
 
     def fork(self) -> Session:

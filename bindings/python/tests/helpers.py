@@ -129,10 +129,10 @@ class MemoryStore(pagedkv.Store):
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         return [self.there().get(key) for key in keys]
 
-    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+    def touch(self, keys: Sequence[bytes]) -> Sequence[int]:
         return [len(self.there().get(key, b"")) for key in keys]
 
-    def drop(self, keys: Sequence[bytes]) -> None:
+    def remove(self, keys: Sequence[bytes]) -> None:
         for key in keys:
             self.there().pop(key, None)
 

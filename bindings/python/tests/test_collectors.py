@@ -59,7 +59,7 @@ class Collecting(MemoryStore):
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        if name in ("put", "get", "probe", "drop", "close") and name == self.where:
+        if name in ("put", "get", "touch", "remove", "close") and name == self.where:
             self.rubbish.clear()
             self.collected += gc.collect()
         return found
@@ -111,14 +111,14 @@ def rubbish_of_each_kind(cache: pagedkv.Cache) -> tuple[list[Any], list[Any]]:
     return [cycle(thing) for thing in things], questions
 
 
-@pytest.mark.parametrize("where", ["put", "get", "probe", "drop", "close"])
+@pytest.mark.parametrize("where", ["put", "get", "touch", "remove", "close"])
 def test_what_is_collected_in_a_hook_is_closed_by_the_next_call(where: str) -> None:
     store = Collecting(where)
     with make() as watched:
         store.rubbish, questions = rubbish_of_each_kind(watched)
         with with_store(store) as cache:
             leave(cache)
-            if where == "drop":
+            if where == "remove":
                 store.values = {key: value[:-1] + b"?" for key, value in store.values.items()}
             cache.hint("prefetch", TEXT)
             cache.wait_for_prefetch(TEXT, timeout_ms=LONG)
@@ -361,7 +361,7 @@ def test_a_cache_that_is_collected_in_a_hook_of_its_own_store() -> None:
     assert run(
         """
 gc.disable()
-for where in ("put", "get", "probe"):
+for where in ("put", "get", "touch"):
     entered = threading.Event()
     class Own(test_store.MemoryStore):
         def hook(self, name):
@@ -375,9 +375,9 @@ for where in ("put", "get", "probe"):
         def get(self, keys):
             self.hook("get")
             return super().get(keys)
-        def probe(self, keys):
-            self.hook("probe")
-            return super().probe(keys)
+        def touch(self, keys):
+            self.hook("touch")
+            return super().touch(keys)
     store, rubbish = Own(), []
     cache = test_store.with_store(store)
     if where != "put":
@@ -397,7 +397,7 @@ for where in ("put", "get", "probe"):
     assert test_collectors._waiting.waiting == {}
     print(where, store.closed)
 """
-    ).split() == ["put", "1", "get", "1", "probe", "1"]
+    ).split() == ["put", "1", "get", "1", "touch", "1"]
 
 
 def test_objects_of_every_kind_that_are_there_when_python_ends() -> None:

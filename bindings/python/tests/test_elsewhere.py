@@ -91,7 +91,7 @@ def check_blocks_come_back(store: pagedkv.StoreConfig) -> None:
             assert session.admit(TEXT) == 32
             engine.step(cache, session, TEXT[32:])
             engine.check(session, TEXT)
-        assert cache.stats().failed_copies == cache.stats().moving_blocks == 0
+        assert cache.stats().block_io_failures == cache.stats().block_io_blocks == 0
     assert {name for name, _ in engine.calls} == {"read", "write"}
     assert threading.get_ident() not in engine.threads
 
@@ -143,11 +143,11 @@ def test_an_error_of_a_store_thread_is_a_miss(error: BaseException) -> None:
     with make(engine, store=store, logger=lambda _, line: lines.append(line)) as cache:
         engine.error = error
         leave(cache, engine)
-        assert cache.stats().failed_copies == 1
+        assert cache.stats().block_io_failures == 1
         assert "block_io: read of" in lines[0]
         engine.error = None
         leave(cache, engine)
-        assert cache.stats().failed_copies == 1
+        assert cache.stats().block_io_failures == 1
 
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt(), SystemExit(3)])

@@ -111,7 +111,7 @@ def session(patch: Patch, **given: Any) -> Fields:
 
 def hint(patch: Patch, **given: Any) -> Fields:
     with make() as cache, cache.open_session() as session:
-        hint = {"action": "retain"} | given
+        hint = {"action": "set_retention"} | given
         return sent(patch, "hint_session", 1, lambda: session.hint(**hint))
 
 
@@ -147,7 +147,7 @@ def chosen(_: Patch, **given: Any) -> Fields:
 
 def outputs(_: Patch, **given: Any) -> Fields:
     built = pagedkv.AttentionOutputs(**given).build(None, BatchRows([3], "rows"), 5, 1)
-    return plain(_raw.BlockOutputs.from_address(built.blocks))
+    return plain(_raw.BlockOutputs.from_address(built.block_outputs))
 
 
 # The struct, the way, the bytes and texts that it takes, and the fields that callers cannot give.
@@ -277,7 +277,7 @@ def test_enums_are_given_by_name() -> None:
     assert config.layout is pagedkv.Layout.PACKED
     assert config.isa is pagedkv.Isa.AVX2
     assert config.huge_pages is pagedkv.HugePages.OFF
-    with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of paged, external"):
+    with pytest.raises(pagedkv.MisuseError, match="storage: 'paper' is none of internal, external"):
         pagedkv.CacheConfig(storage="paper")
     with pagedkv.Compute(1, "scalar") as compute:
         assert compute.info().isa is pagedkv.Isa.SCALAR
@@ -411,7 +411,7 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         masses=(masses := np.zeros((1, 2, 5), np.float32)),
     )
     found = wanted.build(built, rows, 2, 2)
-    of_blocks = _raw.BlockOutputs.from_address(found.blocks)
+    of_blocks = _raw.BlockOutputs.from_address(found.block_outputs)
     assert (found.lse, of_blocks.chosen) == (lse.ctypes.data, chosen.ctypes.data)
     assert (of_blocks.masses, of_blocks.mass_blocks) == (masses.ctypes.data, 5)
 

@@ -25,7 +25,7 @@ def test_what_cannot_be_done_is_told(cache: pagedkv.Cache) -> None:
         rejected = cache.hint(action, [1] * 16)
         assert rejected == pagedkv.HintResult(HintOutcome.REJECTED, HintReason.NO_STORE, 0)
     with cache.open_session(prefix_use="off") as session:
-        assert session.hint("retain").reason == HintReason.NO_INDEX
+        assert session.hint("set_retention").reason == HintReason.NO_INDEX
 
 
 def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
@@ -52,4 +52,4 @@ def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
         cache.hint("return", [1] * 16)
     session.close()
     with pytest.raises(pagedkv.MisuseError, match="STALE_HANDLE"):
-        session.hint("retain")
+        session.hint("set_retention")

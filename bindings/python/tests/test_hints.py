@@ -23,9 +23,9 @@ def test_retentions_are_read() -> None:
     read = read_envelope({"actions": [action("kv.retain", {"directives": directives})]}, 128)
     assert read.rejected == []
     assert read.hints == [
-        Hint(HintAction.RETAIN, 0, 64, Retention.HIGH, 2500),
-        Hint(HintAction.RETAIN, 64, 128, Retention.NORMAL, 0),
-        Hint(HintAction.RETAIN, 128, None, Retention.NORMAL, 0),
+        Hint(HintAction.SET_RETENTION, 0, 64, Retention.HIGH, 2500),
+        Hint(HintAction.SET_RETENTION, 64, 128, Retention.NORMAL, 0),
+        Hint(HintAction.SET_RETENTION, 128, None, Retention.NORMAL, 0),
     ]
 
 

@@ -139,7 +139,7 @@ def state_after(session: pagedkv.Session, batch: pagedkv.Batch, layer: int, toke
         state[:] = 7
         del state  # an error would keep it, and so the cache's memory
     batch.commit([1, 2, 3])
-    return session.read_state(layer, tokens)
+    return session.state(layer, tokens)
 
 
 def with_cache(use: Callable[[pagedkv.Cache, Any], Any]) -> Callable[[Any], Any]:
@@ -236,8 +236,8 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "Session.read.layer": (in_session(lambda s, v: s.read(v)), 1),
     "Session.read.first": (in_session(lambda s, v: s.read(0, v)), 3),
     "Session.read.n": (in_session(lambda s, v: s.read(0, 2, v)), 5),
-    "Session.read_state.layer": (in_states(lambda s, b, v: state_after(s, b, v, 3)), 1),
-    "Session.read_state.tokens": (in_states(lambda s, b, v: state_after(s, b, 1, v)), 3),
+    "Session.state.layer": (in_states(lambda s, b, v: state_after(s, b, v, 3)), 1),
+    "Session.state.tokens": (in_states(lambda s, b, v: state_after(s, b, 1, v)), 3),
     "Batch.write.layer": (in_batch(write_both), 1),
     "Batch.attend.layer": (in_batch(attend_of), 1),
     "Batch.states.layer": (in_states(lambda _s, b, v: len(b.states(v)[0].after)), 1),

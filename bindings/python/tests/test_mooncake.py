@@ -167,7 +167,7 @@ def test_an_item_that_is_larger_than_its_room_tells_its_size(master: Master) -> 
     items[0].size = 10
     assert client.get(items) == 2
     assert [item.size for item in items] == [40, 40]
-    assert (client.drop(items), client.probe(items), client.get(items)) == (2, 0, 0)
+    assert (client.remove(items), client.touch(items), client.get(items)) == (2, 0, 0)
     assert [item.size for item in items] == [0, 0]
     client.close()
 

@@ -195,7 +195,7 @@ def test_the_logger_gets_levels_and_text() -> None:
 
 
 def test_reports(cache: pagedkv.Cache) -> None:
-    assert cache.info().storage == pagedkv.Storage.PAGED
+    assert cache.info().storage == pagedkv.Storage.INTERNAL
     assert isinstance(cache.info().isa, pagedkv.Isa)
     assert cache.pool_stats().blocks == cache.pool_stats(0).blocks == 8
     assert "pagedkv" in cache.metrics()

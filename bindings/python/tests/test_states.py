@@ -54,16 +54,16 @@ def stands_at(state: npt.NDArray[np.uint8]) -> int:
 def test_steps_checkpoints_and_trims() -> None:
     with make() as cache, cache.open_session() as session:
         step(cache, session, 70)
-        assert [stands_at(session.read_state(1, n)) for n in (32, 64, 70)] == [32, 64, 70]
-        assert stands_at(session.read_state(1)) == 70
+        assert [stands_at(session.state(1, n)) for n in (32, 64, 70)] == [32, 64, 70]
+        assert stands_at(session.state(1)) == 70
         assert session.trim_point(69) == 64
         with pytest.raises(pagedkv.MisuseError, match="the last one before is after 64"):
             session.trim(69)
         with session.fork() as fork:
             fork.trim(64)
             step(cache, fork, 1)
-            assert stands_at(fork.read_state(1)) == 65
-        assert stands_at(session.read_state(1)) == 70
+            assert stands_at(fork.state(1)) == 65
+        assert stands_at(session.state(1)) == 70
         cache.validate()
 
 
@@ -71,9 +71,9 @@ def test_drafts() -> None:
     with make(max_verify_tokens=4) as cache, cache.open_session() as session:
         step(cache, session, 10)
         step(cache, session, 4, [0, 1])
-        assert (len(session), stands_at(session.read_state(1))) == (12, 12)
+        assert (len(session), stands_at(session.state(1))) == (12, 12)
         step(cache, session, 4, [])
-        assert (len(session), stands_at(session.read_state(1))) == (12, 12)
+        assert (len(session), stands_at(session.state(1))) == (12, 12)
 
 
 def test_blocks_where_the_engine_keeps_the_bytes() -> None:
@@ -133,8 +133,8 @@ def test_what_a_layer_does_not_keep_is_refused() -> None:
         with pytest.raises(pagedkv.MisuseError, match="layer 1 keeps a state"):
             session.read(1)
         with pytest.raises(pagedkv.MisuseError, match="keeps keys and values"):
-            session.read_state(0)
+            session.state(0)
         with pytest.raises(pagedkv.MisuseError, match="no state after 2 tokens"):
-            session.read_state(1, 2)
+            session.state(1, 2)
         with pytest.raises(pagedkv.MisuseError, match="an integer is needed"):
             session.trim_point(1.5)  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ int main(void) {
       .struct_size = sizeof blocks, .top_blocks = TOP, .first_blocks = 1, .last_blocks = 1};
   params.chosen_blocks = &blocks;
   const pkv_block_outputs wanted = {.struct_size = sizeof wanted, .chosen = chosen};
-  outputs.blocks = &wanted;
+  outputs.block_outputs = &wanted;
   outputs.lse = few_lse;
   check(pkv_batch_attend(batch, 0, &params, &queries, &few_out, &outputs));
   printf("chosen:");

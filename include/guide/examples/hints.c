@@ -63,7 +63,7 @@ int main(void) {
       "you are an agent with a hammer. hit the nail that the user shows you. the nail is here.");
   text prompt = t;
   think(cache, &t);
-  hint_text(cache, "what is left of all", &t, (pkv_hint){.action = PKV_HINT_RETAIN});
+  hint_text(cache, "what is left of all", &t, (pkv_hint){.action = PKV_HINT_SET_RETENTION});
   hint_text(cache, "pin the prompt for a minute", &prompt,
             (pkv_hint){.action = PKV_HINT_PIN, .end = 64, .duration_ms = 60000});
   hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP});

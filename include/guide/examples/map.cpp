@@ -50,20 +50,20 @@ static int64_t look(void* user, size_t n, pkv_store_item* items, bool copy) {
 static int64_t get(void* user, size_t n, pkv_store_item* items) {
   return look(user, n, items, true);
 }
-static int64_t probe(void* user, size_t n, pkv_store_item* items) {
+static int64_t touch(void* user, size_t n, pkv_store_item* items) {
   return look(user, n, items, false);
 }
-static int64_t drop(void* user, size_t n, const pkv_store_item* items) {
+static int64_t remove_items(void* user, size_t n, const pkv_store_item* items) {
   std::lock_guard<std::mutex> lock(of(user).mutex);
-  int64_t dropped = 0;
+  int64_t removed = 0;
   for (size_t i = 0; i < n; i++)
-    dropped += static_cast<int64_t>(of(user).items.erase(key_of(items[i])));
-  return dropped;
+    removed += static_cast<int64_t>(of(user).items.erase(key_of(items[i])));
+  return removed;
 }
 static void close_map(void* user) { delete &of(user); }
 
 static pkv_store map_store() {
-  return {sizeof(pkv_store), 0, new Map, put, get, probe, drop, close_map, nullptr};
+  return {sizeof(pkv_store), 0, new Map, put, get, touch, remove_items, close_map, nullptr};
 }
 // [store end]
 

@@ -68,7 +68,7 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
       .struct_size = sizeof blocks, .top_blocks = TOP, .first_blocks = 1, .last_blocks = 1};
   const pkv_attention_params params = {.struct_size = sizeof params, .chosen_blocks = &blocks};
   const pkv_block_outputs wanted = {.struct_size = sizeof wanted, .chosen = chosen};
-  const pkv_attention_outputs found = {.struct_size = sizeof found, .blocks = &wanted};
+  const pkv_attention_outputs found = {.struct_size = sizeof found, .block_outputs = &wanted};
   check(pkv_batch_attend(batch, 0, &params, &queries, &outputs, &found));
   /* [ask end] */
   check(pkv_batch_commit(batch, 0, NULL));

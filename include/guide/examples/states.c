@@ -56,7 +56,7 @@ static void print_state(const char* what, pkv_session session) {
   uint64_t length;
   float state[LETTERS];
   check(pkv_session_get_length(session, &length));
-  check(pkv_session_read_state(session, LAYER, length, sizeof state, state));
+  check(pkv_session_get_state(session, LAYER, length, sizeof state, state));
   printf("%s: %llu tokens, mostly '%c' lately\n", what, (unsigned long long)length,
          ALPHABET[most_likely(state)]);
 }

@@ -50,7 +50,7 @@ struct EnumValues<pkv_durability> {
 template <>
 struct EnumValues<pkv_storage> {
   static constexpr EnumValue all[] = {
-      {PKV_STORAGE_PAGED, "PAGED"},
+      {PKV_STORAGE_INTERNAL, "INTERNAL"},
       {PKV_STORAGE_EXTERNAL, "EXTERNAL"},
   };
 };
@@ -166,7 +166,7 @@ struct EnumValues<pkv_prefix_event_kind> {
 template <>
 struct EnumValues<pkv_hint_action> {
   static constexpr EnumValue all[] = {
-      {PKV_HINT_RETAIN, "RETAIN"},
+      {PKV_HINT_SET_RETENTION, "SET_RETENTION"},
       {PKV_HINT_RETURN, "RETURN"},
       {PKV_HINT_PIN, "PIN"},
       {PKV_HINT_UNPIN, "UNPIN"},

@@ -149,7 +149,7 @@ AttendOutputs check_outputs(const pkv_attention_outputs* given, const AttendPara
   const pkv_attention_outputs outputs = read_optional(given, "outputs");
   if (outputs.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "outputs: reserved is %u, not 0", outputs.reserved);
-  const pkv_block_outputs blocks = read_optional(outputs.blocks, "outputs: blocks");
+  const pkv_block_outputs blocks = read_optional(outputs.block_outputs, "outputs: block_outputs");
   if (blocks.chosen != nullptr && params.top_blocks == 0)
     fail(PKV_INVALID_ARGUMENT, "outputs: chosen is what top_blocks chose, but top_blocks is 0");
   if (blocks.masses == nullptr && (blocks.mass_blocks != 0 || blocks.mass_queries != 0))

@@ -120,8 +120,8 @@ struct AttendCall {
 // Checks what depends on both parameters and sequences: masks, chosen blocks and outputs.
 // Throws INVALID_ARGUMENT if an array is too short for a sequence, a parent comes after its child,
 // or parameters cannot be combined; OUT_OF_RANGE if mask rows have more words than any step needs,
-// or a new token has a position before the step; UNSUPPORTED if the storage is not paged and must
-// be; OVERFLOW if an array would not fit into the address space.
+// or a new token has a position before the step; UNSUPPORTED if storage is EXTERNAL and must
+// not be; OVERFLOW if an array would not fit into the address space.
 void check_call(const AttendCall& call);
 
 }  // namespace pkv::attention

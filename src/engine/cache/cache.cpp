@@ -19,8 +19,9 @@ Cache::Cache(const CacheConfig& config, const pkv_allocator* allocator, const pk
       places_(config.layers),
       scratch_(memory_) {
   if (config_.pages)
-    pages_ = std::make_unique<memory::Pages>(*config_.pages, config_.storage == PKV_STORAGE_PAGED,
-                                             memory_, config_.huge_pages, config_.memory_directory);
+    pages_ =
+        std::make_unique<memory::Pages>(*config_.pages, config_.storage == PKV_STORAGE_INTERNAL,
+                                        memory_, config_.huge_pages, config_.memory_directory);
   if (config_.block_io) block_io_.emplace(*config_.block_io, memory_, config_.groups.size());
   for (uint32_t g = 0; g < config_.groups.size(); g++) {
     const GroupConfig& group = config_.groups[g];
@@ -139,8 +140,8 @@ pkv_cache_stats Cache::stats() const {
     if (const auto* bounds = group->bounds()) stats.memory_bytes += bounds->bytes();
   }
   for (const memory::Slab* slab : slabs()) stats.memory_bytes += slab->size();
-  if (block_io_) stats.failed_copies = block_io_->failures();
-  for (size_t g = 0; g < groups_.size(); g++) stats.moving_blocks += moving(g);
+  if (block_io_) stats.block_io_failures = block_io_->failures();
+  for (size_t g = 0; g < groups_.size(); g++) stats.block_io_blocks += moving(g);
   for (size_t g = 0; g < groups_.size(); g++) stats.evictable_blocks += evictable(g);
   if (pages_) {
     stats.pages = pages_->cut().pages;
@@ -162,7 +163,7 @@ pkv_kv_view Cache::kv_view(uint32_t layer) const {
   const LayerPlace at = place(layer);
   const memory::Group& group = *groups_[at.group];
   memory::check_keeps_rows(group, "kv_view");
-  if (!group.slab) fail(PKV_UNSUPPORTED, "only storage PAGED has blocks to view");
+  if (!group.slab) fail(PKV_UNSUPPORTED, "only storage INTERNAL has blocks to view");
   pkv_kv_view view =
       rows::public_view(group.layout.view(group.slab->data(), at.layer), group.pool.blocks());
   view.rotation = group.shape.rotations.kind;

@@ -97,7 +97,7 @@ class Cache {
   // Everything but the numbers of open objects, which only the API knows.
   pkv_cache_stats stats() const;
   // Describes the memory of one layer for pkv_kv_attend() and for kernels of the caller. Throws
-  // OUT_OF_RANGE, and UNSUPPORTED unless storage is paged.
+  // OUT_OF_RANGE, and UNSUPPORTED unless storage is INTERNAL.
   pkv_kv_view kv_view(uint32_t layer) const;
 
  private:

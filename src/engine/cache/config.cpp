@@ -216,8 +216,8 @@ void check_store(const pkv_store_config& config) {
   check_struct_size<pkv_store>(store.struct_size, "store");
   if (store.reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "store: reserved is %u, not 0", store.reserved);
-  if (store.put == nullptr || store.get == nullptr || store.probe == nullptr ||
-      store.drop == nullptr || store.close == nullptr)
+  if (store.put == nullptr || store.get == nullptr || store.touch == nullptr ||
+      store.remove == nullptr || store.close == nullptr)
     fail(PKV_INVALID_ARGUMENT, "store: one of its functions is NULL");
   check_fingerprint(config.fingerprint, config.fingerprint_size);
   check_key(config.secret_key, config.secret_key_size);
@@ -255,8 +255,8 @@ namespace {
 void check_enums(const pkv_cache_config& config) {
   check_enum(config.storage, "storage");
   check_enum(config.layout, "layout");
-  if (config.layout != PKV_LAYOUT_PACKED && config.storage != PKV_STORAGE_PAGED)
-    fail(PKV_UNSUPPORTED, "layout PLAIN needs storage PAGED; storage is %s",
+  if (config.layout != PKV_LAYOUT_PACKED && config.storage != PKV_STORAGE_INTERNAL)
+    fail(PKV_UNSUPPORTED, "layout PLAIN needs storage INTERNAL; storage is %s",
          enum_name(config.storage));
   check_enum(config.isa, "isa");
   check_enum(config.huge_pages, "huge_pages");
@@ -315,8 +315,8 @@ void check_options(const pkv_cache_config& config) {
   if (config.memory_directory != nullptr) {
     if (config.memory_directory[0] == '\0')
       fail(PKV_INVALID_ARGUMENT, "memory_directory is an empty string: a path of 0 bytes");
-    if (config.storage != PKV_STORAGE_PAGED)
-      fail(PKV_UNSUPPORTED, "memory_directory needs storage PAGED; storage is %s",
+    if (config.storage != PKV_STORAGE_INTERNAL)
+      fail(PKV_UNSUPPORTED, "memory_directory needs storage INTERNAL; storage is %s",
            enum_name(config.storage));
     if (config.huge_pages == PKV_HUGE_PAGES_REQUIRE)
       fail(PKV_INVALID_ARGUMENT, "memory_directory: a file has no huge pages; huge_pages is %s",
@@ -357,7 +357,7 @@ void check_bytes(const CacheConfig& result, const pkv_cache_config& config) {
     fail(PKV_UNSUPPORTED, "memory_directory: all groups are opaque, so nothing would be in it");
   if (result.store && (config.prefix == nullptr || !result.has_bytes()))
     fail(PKV_UNSUPPORTED,
-         "a store needs a prefix index, and storage PAGED or opaque groups; storage is %s, and "
+         "a store needs a prefix index, and storage INTERNAL or opaque groups; storage is %s, and "
          "there "
          "is %s index",
          enum_name(config.storage), config.prefix == nullptr ? "no" : "an");
@@ -379,10 +379,10 @@ void fill_pages(CacheConfig& result, const pkv_cache_config& config) {
   std::vector<uint64_t> block_bytes;
   for (size_t g = 0; g < result.groups.size(); g++) {
     const memory::Shape& shape = result.groups[g].shape;
-    if (shape.opaque() && result.storage == PKV_STORAGE_PAGED)
+    if (shape.opaque() && result.storage == PKV_STORAGE_INTERNAL)
       fail(PKV_UNSUPPORTED,
            "groups_share_memory: the blocks of group %zu, of kind %s, are not in the memory of "
-           "storage PAGED; use storage EXTERNAL",
+           "storage INTERNAL; use storage EXTERNAL",
            g, enum_name(shape.kind));
     const memory::Layout layout(result.layout, shape, result.block_size, 1);
     block_bytes.push_back(layout.block_bytes());

@@ -111,10 +111,10 @@ std::string format_metrics(const Cache& cache) {
   metrics.value(stats.committed_tokens);
   metrics.begin("copied_blocks_total", "counter", "Blocks copied on write.");
   metrics.value(stats.copied_blocks);
-  metrics.begin("moving_blocks", "gauge", "Blocks that block_io copies now.");
-  metrics.value(stats.moving_blocks);
-  metrics.begin("failed_copies_total", "counter", "Calls of block_io that failed.");
-  metrics.value(stats.failed_copies);
+  metrics.begin("block_io_blocks", "gauge", "Blocks that block_io copies now.");
+  metrics.value(stats.block_io_blocks);
+  metrics.begin("block_io_failures_total", "counter", "Calls of block_io that failed.");
+  metrics.value(stats.block_io_failures);
   if (cache.prefix() != nullptr)
     add_prefix(cache.prefix()->figures(), cache.config().block_size, metrics);
   return metrics.text();

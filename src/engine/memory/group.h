@@ -1,5 +1,5 @@
-// The memory of one layer group: its layout, its pool of block ids and, for paged storage, the slab
-// with the bytes of the blocks.
+// The memory of one layer group: its layout, its pool of block ids and, with storage INTERNAL, the
+// slab with the bytes of the blocks.
 //
 // In a group of states, a block holds one state of each layer. Entry i of a block table still
 // stands for tokens [i * block_size, (i + 1) * block_size): it is the state after the last of these
@@ -44,7 +44,7 @@ struct Group {
     if (pages != nullptr) {
       slab = pages->slab();
       pages->add_group(pool);
-    } else if (storage == PKV_STORAGE_PAGED) {
+    } else if (storage == PKV_STORAGE_INTERNAL) {
       slab = std::make_shared<Slab>(layout.total_bytes(), resource, huge_pages, directory);
     }
   }
@@ -85,7 +85,7 @@ struct Group {
   const pkv_huge_pages huge_pages;
   const Layout layout;
   Pool pool;
-  std::shared_ptr<Slab> slab;  // the bytes of the blocks; NULL unless storage is paged
+  std::shared_ptr<Slab> slab;  // the bytes of the blocks; NULL unless storage is INTERNAL
 
   // Returns the bounds of keys by which blocks are chosen. The first call makes them. Needs a slab.
   // Throws OUT_OF_MEMORY, OVERFLOW, bad_alloc.

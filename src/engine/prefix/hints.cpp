@@ -92,7 +92,7 @@ void Hints::yield(Node& node) noexcept {
   end(node);
 }
 
-uint32_t Hints::retain(std::string_view salt, Tokens text, const Range& range) {
+uint32_t Hints::set_retention(std::string_view salt, Tokens text, const Range& range) {
   Space* const space = data_.spaces.find(salt);
   if (space == nullptr) return 0;
   const auto end_of = [&](uint32_t blocks) -> Node& {
@@ -108,7 +108,7 @@ uint32_t Hints::retain(std::string_view salt, Tokens text, const Range& range) {
     if (range.duration_ms != 0)
       data_.retain_until(*node, range.retention, until);
     else
-      data_.retain(*node, range.retention);
+      data_.set_retention(*node, range.retention);
   return end.end();
 }
 

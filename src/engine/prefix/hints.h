@@ -24,7 +24,7 @@ class Hints {
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
   // Ends the pin that ends at a node, for a call that would fail without its blocks.
   void yield(Node& end) noexcept;
-  uint32_t retain(std::string_view salt, Tokens text, const Range& range);
+  uint32_t set_retention(std::string_view salt, Tokens text, const Range& range);
   // Ends the pins and retentions whose time is over.
   void expire() noexcept {
     if (!data_.pins.empty() || !data_.retained.empty()) expire(data_.time.now_ms());

@@ -36,7 +36,7 @@ Use Hold::hints() const noexcept {
   return use_;
 }
 
-void Hold::retain(uint8_t retention) noexcept {
+void Hold::set_retention(uint8_t retention) noexcept {
   if (index_ == nullptr) return;
   std::shared_ptr<const Ranges> forgotten;  // freed without the lock
   const std::lock_guard lock(index_->mutex_);
@@ -45,7 +45,7 @@ void Hold::retain(uint8_t retention) noexcept {
 }
 
 // Copies share the ranges, so these are replaced rather than changed.
-bool Hold::retain(const Range& range) {
+bool Hold::set_retention(const Range& range) {
   constexpr size_t max_ranges = 64;
   if (index_ == nullptr) return true;
   const std::lock_guard lock(index_->mutex_);

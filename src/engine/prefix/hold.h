@@ -41,8 +41,8 @@ class Hold {
   Use hints() const noexcept;
   // Sets the retention of the blocks that it leaves behind, in all or in a range. Returns false
   // if there are too many ranges. Throws bad_alloc.
-  void retain(uint8_t retention) noexcept;
-  bool retain(const Range& range);
+  void set_retention(uint8_t retention) noexcept;
+  bool set_retention(const Range& range);
   // Sets when the text is expected to continue after this use: see hint_of.
   void set_hint(uint8_t hint) noexcept;
   // Lets withdraw_dropped() remove what follows the first `blocks` blocks.

@@ -162,9 +162,9 @@ Price Index::price_and_end_pins(const memory::Pages* pages, const Lack& lack,
   return price;
 }
 
-uint32_t Index::retain(std::string_view salt, Tokens text, const Range& range) {
+uint32_t Index::set_retention(std::string_view salt, Tokens text, const Range& range) {
   const auto lock = lock_now();
-  return hints_.retain(salt, text, range);
+  return hints_.set_retention(salt, text, range);
 }
 
 std::pair<uint32_t, uint32_t> Index::drop(std::string_view salt, Tokens text, uint32_t first) {

@@ -95,7 +95,7 @@ class Index {
   // Sets the retention of the cached blocks of a text that are in a range: to more or less than
   // they have or, for a duration, to more. Returns where the cached part of the range ends; at or
   // before its beginning, nothing of it is cached. Throws bad_alloc.
-  uint32_t retain(std::string_view salt, Tokens text, const Range& range);
+  uint32_t set_retention(std::string_view salt, Tokens text, const Range& range);
   // Removes the blocks of a text, which has whole ones, from its end back to block `first`, as far
   // as they are unused and no other text continues after them. Returns where what is cached of the
   // text ended before, and where it ends now.

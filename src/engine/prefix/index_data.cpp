@@ -44,7 +44,7 @@ void IndexData::remove_candidate(Node& node) noexcept {
 }
 
 // The policies order candidates by their retention.
-void IndexData::set_retention(Node& node, uint8_t retention) noexcept {
+void IndexData::change_retention(Node& node, uint8_t retention) noexcept {
   if (node.retention == retention) return;
   const bool candidate = node.place != Node::no_place;
   if (candidate) remove_candidate(node);
@@ -64,13 +64,13 @@ void IndexData::retain_until(Node& node, uint8_t retention, uint64_t until) {
     retained.insert(std::move(entry));
   }
   node.retained_until = until;
-  set_retention(node, retention);
+  change_retention(node, retention);
 }
 
 void IndexData::end_retention(Node& node) noexcept {
   if (node.retained_until == 0) return;
   retained.erase({std::exchange(node.retained_until, 0), &node});
-  set_retention(node, node.base);
+  change_retention(node, node.base);
 }
 
 void IndexData::release(size_t group, std::span<const memory::Block> released) noexcept {

@@ -33,10 +33,10 @@ struct IndexData {
   void add_candidate(Node& node) noexcept;
   void remove_candidate(Node& node) noexcept;
   // Sets the retention of a node. If it is higher now until a time, it stays so until then.
-  void retain(Node& node, uint8_t base) noexcept {
+  void set_retention(Node& node, uint8_t base) noexcept {
     node.base = base;
     if (node.retained_until == 0)
-      set_retention(node, base);
+      change_retention(node, base);
     else if (base >= node.retention)
       end_retention(node);
   }
@@ -78,7 +78,7 @@ struct IndexData {
   Deadlines pins;      // the nodes where pins end, by the times of their ends
 
  private:
-  void set_retention(Node& node, uint8_t retention) noexcept;
+  void change_retention(Node& node, uint8_t retention) noexcept;
   void record(pkv_prefix_event_kind kind, const Node& node, uint32_t inside) noexcept;
   void record_range(Node& node, uint32_t from, uint64_t end, pkv_prefix_event_kind lost) noexcept;
 };

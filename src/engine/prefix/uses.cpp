@@ -73,7 +73,7 @@ void Uses::leave_behind(const Use& use, const Node& end) noexcept {
       for (const Range& each : *use.ranges)
         if (node->start >= each.first && node->end() <= each.last) range = &each;
     const bool for_good = range != nullptr && range->duration_ms == 0;
-    data_.retain(*node, std::max(node->base, for_good ? range->retention : use.retention));
+    data_.set_retention(*node, std::max(node->base, for_good ? range->retention : use.retention));
     if (range == nullptr || for_good) continue;
     try {
       data_.retain_until(*node, range->retention, data_.time.in_ms(range->duration_ms));
@@ -88,7 +88,7 @@ void Uses::demote(Use& use) noexcept {
   for (Node* node = use.node; node->parent != nullptr && node->start >= use.demote_from;
        node = node->parent) {
     data_.end_retention(*node);
-    data_.retain(*node, 0);
+    data_.set_retention(*node, 0);
   }
 }
 

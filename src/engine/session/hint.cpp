@@ -42,8 +42,8 @@ class TextHint {
 
   pkv_hint_result apply() const {
     switch (hint_.action) {
-      case PKV_HINT_RETAIN:
-        return retain();
+      case PKV_HINT_SET_RETENTION:
+        return set_retention();
       case PKV_HINT_PIN:
         return pin();
       case PKV_HINT_UNPIN:
@@ -70,9 +70,9 @@ class TextHint {
                : result_of(PKV_HINT_OUTCOME_DONE, tokens(blocks));
   }
 
-  pkv_hint_result retain() const {
+  pkv_hint_result set_retention() const {
     const uint32_t end =
-        index_.retain(salt_, text_, {first_, blocks_, hint_.retention, hint_.duration_ms});
+        index_.set_retention(salt_, text_, {first_, blocks_, hint_.retention, hint_.duration_ms});
     return end > first_ ? accepted(end - first_, blocks_ - first_) : missing();
   }
 
@@ -153,11 +153,11 @@ class LaterHint {
         first_(block(hint.first / size_ + (hint.first % size_ != 0))),
         last_(hint.end == 0 ? UINT32_MAX : block(hint.end / size_)) {}
 
-  pkv_hint_result retain() const {
+  pkv_hint_result set_retention() const {
     prefix::Hold& hold = session_.hold();
     if (hint_.first == 0 && hint_.end == 0 && hint_.duration_ms == 0)
-      hold.retain(hint_.retention);
-    else if (!hold.retain({first_, last_, hint_.retention, hint_.duration_ms}))
+      hold.set_retention(hint_.retention);
+    else if (!hold.set_retention({first_, last_, hint_.retention, hint_.duration_ms}))
       return rejected(PKV_HINT_REASON_LIMIT);
     return result_of(PKV_HINT_OUTCOME_DONE, tokens(last_));
   }
@@ -211,8 +211,8 @@ pkv_hint_result apply_hint(Session& session, const Hint& hint) {
     case PKV_HINT_RETURN:
       session.hold().set_hint(prefix::hint_of(hint.duration_ms));
       return result_of(PKV_HINT_OUTCOME_DONE, session.total());
-    case PKV_HINT_RETAIN: {
-      const pkv_hint_result result = LaterHint(session, hint).retain();
+    case PKV_HINT_SET_RETENTION: {
+      const pkv_hint_result result = LaterHint(session, hint).set_retention();
       // It left what it had when it was suspended.
       if (result.outcome == PKV_HINT_OUTCOME_DONE && session.suspended())
         apply_to_tokens(session, hint);
@@ -224,7 +224,7 @@ pkv_hint_result apply_hint(Session& session, const Hint& hint) {
     case PKV_HINT_DEMOTE: {
       const pkv_hint_result result = apply_to_tokens(session, hint);
       if (result.outcome == PKV_HINT_OUTCOME_DEFERRED)
-        LaterHint(session, {PKV_HINT_RETAIN, hint.first, hint.end, 0, 0}).retain();
+        LaterHint(session, {PKV_HINT_SET_RETENTION, hint.first, hint.end, 0, 0}).set_retention();
       return result;
     }
     case PKV_HINT_PIN:

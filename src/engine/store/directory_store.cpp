@@ -171,7 +171,7 @@ uint64_t DirectoryStore::use(const pkv_store_item& item, uint64_t room) {
 
 int64_t DirectoryStore::get(std::span<pkv_store_item> items) { return use_all(items, true); }
 
-int64_t DirectoryStore::probe(std::span<pkv_store_item> items) { return use_all(items, false); }
+int64_t DirectoryStore::touch(std::span<pkv_store_item> items) { return use_all(items, false); }
 
 // Sets the sizes of items; 0 for a miss, such as an item that cannot be read.
 int64_t DirectoryStore::use_all(std::span<pkv_store_item> items, bool read) {
@@ -192,14 +192,14 @@ std::optional<os::Directory::Status> DirectoryStore::item_at(const ItemPath& pat
   return shard ? shard->find_file(path.name.c_str()) : std::nullopt;
 }
 
-int64_t DirectoryStore::drop(std::span<const pkv_store_item> items) {
-  int64_t dropped = 0;
-  for (const pkv_store_item& item : items) dropped += remove(ItemPath(item.name));
-  return dropped;
+int64_t DirectoryStore::remove(std::span<const pkv_store_item> items) {
+  int64_t removed = 0;
+  for (const pkv_store_item& item : items) removed += remove_file(ItemPath(item.name));
+  return removed;
 }
 
 // Removes an item. Returns false if there was none.
-bool DirectoryStore::remove(const ItemPath& path) const {
+bool DirectoryStore::remove_file(const ItemPath& path) const {
   const std::optional<os::Directory> shard = root_.find_own(path.shard.c_str());
   return shard && shard->remove_file(path.name.c_str());
 }
@@ -254,7 +254,7 @@ void DirectoryStore::evict(std::optional<uint64_t> limit) {
     std::ranges::sort(listing.items, {}, &ItemFile::last_use);
     for (const ItemFile& entry : listing.items) {
       if (listing.bytes <= kept) break;
-      if (remove(entry.path) || !item_at(entry.path)) listing.bytes -= entry.bytes;
+      if (remove_file(entry.path) || !item_at(entry.path)) listing.bytes -= entry.bytes;
     }
   }
   if (!listing.complete) return;
@@ -278,11 +278,11 @@ pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable
   store.get = [](void* user, size_t n, pkv_store_item* items) {
     return guarded_call([&] { return store_of(user).get({items, n}); });
   };
-  store.probe = [](void* user, size_t n, pkv_store_item* items) {
-    return guarded_call([&] { return store_of(user).probe({items, n}); });
+  store.touch = [](void* user, size_t n, pkv_store_item* items) {
+    return guarded_call([&] { return store_of(user).touch({items, n}); });
   };
-  store.drop = [](void* user, size_t n, const pkv_store_item* items) {
-    return guarded_call([&] { return store_of(user).drop({items, n}); });
+  store.remove = [](void* user, size_t n, const pkv_store_item* items) {
+    return guarded_call([&] { return store_of(user).remove({items, n}); });
   };
   store.close = guarded_close<DirectoryStore>;
   store.last_error = [](void*) -> const char* { return last_error; };

@@ -36,8 +36,8 @@ class DirectoryStore {
   // more.
   int64_t put(std::span<const pkv_store_item> items);
   int64_t get(std::span<pkv_store_item> items);
-  int64_t probe(std::span<pkv_store_item> items);
-  int64_t drop(std::span<const pkv_store_item> items);
+  int64_t touch(std::span<pkv_store_item> items);
+  int64_t remove(std::span<const pkv_store_item> items);
 
  private:
   // The path of an item: "0f" and "f3a0....kv".
@@ -64,7 +64,7 @@ class DirectoryStore {
   uint64_t use(const pkv_store_item& item, uint64_t room);
   int64_t use_all(std::span<pkv_store_item> items, bool read);
   std::chrono::nanoseconds time_of_use() noexcept;
-  bool remove(const ItemPath& path) const;
+  bool remove_file(const ItemPath& path) const;
   bool for_each_file(const std::function<void(const os::Directory& shard, const char* shard_name,
                                               const char* name)>& visit) const;
   void remove_orphans() const;

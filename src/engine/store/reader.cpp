@@ -15,7 +15,7 @@ namespace pkv::store {
 namespace {
 
 constexpr size_t max_requests = 64;
-constexpr size_t positions_per_probe = 256;
+constexpr size_t positions_per_touch = 256;
 // How much is added under one lock, while threads that need blocks wait for it.
 constexpr uint64_t slice_bytes = uint64_t{1} << 20;
 
@@ -162,11 +162,11 @@ Reader::LookupResult Reader::look_up(std::string_view salt, prefix::Tokens text,
   uint64_t limit = from;  // all groups that are not sparse are complete up to here
   for (uint64_t asked = from; limit == asked && asked < total;) {
     const size_t first = lookup.index(asked, 0);
-    asked = std::min<uint64_t>(asked + positions_per_probe, total);
+    asked = std::min<uint64_t>(asked + positions_per_touch, total);
     items.clear();
     for (size_t i = first; i < lookup.index(asked, 0); i++)
       items.push_back(item_of(lookup.keys[i]));
-    store_.probe(items);
+    store_.touch(items);
     asked_items_ += items.size();
     for (size_t i = 0; i < items.size(); i++) {
       lookup.present.push_back(items[i].size == format_.value_bytes(i % groups()));
@@ -220,7 +220,7 @@ Reader::Items Reader::read_items(const LookupResult& lookup, prefix::Tokens text
     if (format_.open(g, text, position, key, value)) continue;
     if (items[i].size != 0) {
       corrupt_items_ += 1;
-      store_.drop(items[i]);
+      store_.remove(items[i]);
     }
     store_.known().forget(key);
     count = std::min(count, position - first);

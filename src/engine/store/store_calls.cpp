@@ -124,14 +124,14 @@ uint64_t StoreCalls::get(std::span<pkv_store_item> items) noexcept {
   return static_cast<uint64_t>(std::max<int64_t>(found, 0));
 }
 
-void StoreCalls::probe(std::span<pkv_store_item> items) noexcept {
+void StoreCalls::touch(std::span<pkv_store_item> items) noexcept {
   forget_sizes(items);
-  if (call(reading_, items, store_.probe, [&] { return count_found(items); }) < 0)
+  if (call(reading_, items, store_.touch, [&] { return count_found(items); }) < 0)
     forget_sizes(items);
 }
 
-void StoreCalls::drop(pkv_store_item item) noexcept {
-  call(dropping_, std::span(&item, 1), store_.drop, none);
+void StoreCalls::remove(pkv_store_item item) noexcept {
+  call(removing_, std::span(&item, 1), store_.remove, none);
 }
 
 }  // namespace pkv::store

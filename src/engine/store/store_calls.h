@@ -47,11 +47,11 @@ class StoreCalls {
   // Items that belong to one text are given in its order. The store gets the last one first: if it
   // deletes what was not used for longest, the ends of texts are deleted before the beginnings that
   // they need. put and get return how many items the store put or found; 0 in a pause. get and
-  // probe set the sizes of the items, to 0 for those that were not found.
+  // touch set the sizes of the items, to 0 for those that were not found.
   uint64_t put(std::span<pkv_store_item> items) noexcept;
   uint64_t get(std::span<pkv_store_item> items) noexcept;
-  void probe(std::span<pkv_store_item> items) noexcept;
-  void drop(pkv_store_item item) noexcept;
+  void touch(std::span<pkv_store_item> items) noexcept;
+  void remove(pkv_store_item item) noexcept;
   const CallState& reading() const { return reading_; }
   const CallState& writing() const { return writing_; }
   uint64_t failures() const { return failures_; }
@@ -68,7 +68,7 @@ class StoreCalls {
   const Logger& logger_;
   bool owned_ = false;
   Count failures_;
-  CallState reading_{"read"}, writing_{"write"}, dropping_{"delete"};
+  CallState reading_{"read"}, writing_{"write"}, removing_{"delete"};
   KnownItems known_;
 };
 

@@ -100,7 +100,7 @@ std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys,
     asked.push_back(item_of(keys[i]));
     asked_indices.push_back(i);
   }
-  store_.probe(asked);
+  store_.touch(asked);
   for (size_t i = 0; i < asked.size(); i++) {
     const size_t index = asked_indices[i];
     stored[index] = asked[i].size == format_.value_bytes(index % format_.groups());

@@ -99,7 +99,7 @@ fn tokens_are_the_same_if_tensors_go_to_a_store_and_come_back() {
             kv.cache.prefix().clear(Salt::All).unwrap();
         }
         assert!(kv.fetched.load(Ordering::Relaxed) > 0, "{family}: no block came back");
-        assert_eq!(kv.cache.stats().unwrap().failed_copies, 0);
+        assert_eq!(kv.cache.stats().unwrap().block_io_failures, 0);
         kv.cache.validate().unwrap();
     }
 }

@@ -176,7 +176,8 @@ def test_hints_say_what_a_request_leaves() -> None:
     prompt = prompts()[15]
     drop = Hint("drop", first=32)
     with Engine(model_of("Llama")) as engine:
-        engine.add(prompt, max_new_tokens=NEW, hints=[drop, Hint("retain", retention="high")])
+        high = Hint("set_retention", retention="high")
+        engine.add(prompt, max_new_tokens=NEW, hints=[drop, high])
         engine.run()
         assert engine.cache.prefix_probe(prompt) == 32
         wrong = engine.add(prompt, max_new_tokens=NEW, hints=[Hint("keep")])

@@ -28,7 +28,7 @@ _CALL = ctypes.CFUNCTYPE(
 
 
 class BlockStore(Uncopied):
-    """Blocks of `size` bytes under names of 32 bytes. Corrupt blocks are dropped and not found. A
+    """Blocks of `size` bytes under names of 32 bytes. Corrupt blocks are removed and not found. A
     store that cannot be reached finds and takes nothing.
 
     Blocks of one text are given in its order. The store gets the last one first: if it deletes what
@@ -43,7 +43,7 @@ class BlockStore(Uncopied):
         table = open_store(store)
         self._table: raw.Store | None = table
         self._put, self._get = _CALL(table.put), _CALL(table.get)
-        self._probe, self._drop = _CALL(table.probe), _CALL(table.drop)
+        self._touch, self._remove = _CALL(table.touch), _CALL(table.remove)
 
     def close(self) -> None:
         if self._table is not None:
@@ -58,7 +58,7 @@ class BlockStore(Uncopied):
         """The blocks that the store does not have in full: all, if it cannot be reached. The others
         count as used."""
         items = _items(names)
-        if self._call(self._probe, items) < 0:
+        if self._call(self._touch, items) < 0:
             return list(range(len(names)))
         return [i for i, item in enumerate(items) if item.size != CHECK + self.size]
 
@@ -102,7 +102,7 @@ class BlockStore(Uncopied):
             return True
         if item.size:
             self.stats["corrupt"] += 1
-            self._call(self._drop, _items([name]))
+            self._call(self._remove, _items([name]))
         return False
 
     def _call(self, function: Any, items: Any) -> int:

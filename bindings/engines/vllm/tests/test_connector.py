@@ -330,9 +330,9 @@ class FullStore(MemoryStore):
                 self.values[key] = self.values.pop(key)
         return super().get(keys)
 
-    def probe(self, keys: Sequence[bytes]) -> Sequence[int]:
+    def touch(self, keys: Sequence[bytes]) -> Sequence[int]:
         self.get(keys)
-        return super().probe(keys)
+        return super().touch(keys)
 
 
 @pytest.mark.parametrize("chunk", [3 * BLOCK, 1000])

@@ -21,7 +21,7 @@ var Names = [...]string{
 	"pkv_session_set_tokens", "pkv_session_reserve", "pkv_session_trim",
 	"pkv_session_get_trim_point", "pkv_session_fork", "pkv_session_suspend", "pkv_session_resume",
 	"pkv_session_set_priority", "pkv_session_get_info", "pkv_session_get_block_table",
-	"pkv_session_read", "pkv_session_read_state", "pkv_compute_create", "pkv_compute_destroy",
+	"pkv_session_read", "pkv_session_get_state", "pkv_compute_create", "pkv_compute_destroy",
 	"pkv_compute_get_info", "pkv_openmp_runner", "pkv_cache_get_kv_view", "pkv_kv_view_init",
 	"pkv_kv_write_slots", "pkv_kv_read_slots", "pkv_kv_write", "pkv_kv_read", "pkv_kv_attend",
 	"pkv_attention_merge", "pkv_batch_begin", "pkv_batch_choose_victims",
@@ -121,7 +121,7 @@ func SessionRead(
 ) Status {
 	return Status(call(34, u(session), u(layer), u(first), u(n), u(p(k)), u(p(v))))
 }
-func SessionReadState(
+func SessionGetState(
 	session Session, layer uint32, tokens uint64, size uint64, state unsafe.Pointer,
 ) Status {
 	return Status(call(35, u(session), u(layer), u(tokens), u(size), u(state)))

@@ -8,7 +8,7 @@
   F(session_close) F(session_get_length) F(session_get_tokens) F(session_set_tokens) \
   F(session_reserve) F(session_trim) F(session_get_trim_point) F(session_fork) F(session_suspend) \
   F(session_resume) F(session_set_priority) F(session_get_info) F(session_get_block_table) \
-  F(session_read) F(session_read_state) F(compute_create) F(compute_destroy) F(compute_get_info) \
+  F(session_read) F(session_get_state) F(compute_create) F(compute_destroy) F(compute_get_info) \
   F(openmp_runner) F(cache_get_kv_view) F(kv_view_init) F(kv_write_slots) F(kv_read_slots) \
   F(kv_write) F(kv_read) F(kv_attend) F(attention_merge) F(batch_begin) F(batch_choose_victims) \
   F(batch_set_first_rows) F(batch_write) F(batch_attend) F(batch_commit) F(batch_accept) \

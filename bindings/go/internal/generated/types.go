@@ -104,7 +104,7 @@ type CacheStats struct {
 	StructSize, Sessions, Snapshots, Batches                              uint32
 	SuspendedSessions, EvictableBlocks, Tokens, FilledSlots, MemoryBytes  uint64
 	CopiedBlocks, Commits, CommittedTokens, Suspensions, Pages, FreePages uint64
-	MovingBlocks, FailedCopies                                            uint64
+	BlockIOBlocks, BlockIOFailures                                        uint64
 }
 
 type LayerGroup struct {
@@ -245,7 +245,7 @@ type AttentionParams struct {
 type AttentionOutputs struct {
 	StructSize, Reserved uint32
 	LSE                  *float32
-	Blocks               *BlockOutputs
+	BlockOutputs         *BlockOutputs
 }
 
 type Prompt struct {
@@ -325,8 +325,8 @@ type StoreItem struct {
 }
 
 type Store struct {
-	StructSize, Reserved                          uint32
-	User, Put, Get, Probe, Drop, Close, LastError uintptr
+	StructSize, Reserved                            uint32
+	User, Put, Get, Touch, Remove, Close, LastError uintptr
 }
 
 type StoreConfig struct {

@@ -228,14 +228,14 @@ impl<'a> AttentionOutputs<'a> {
             lse: array_mut("lse [rows][query heads]", self.lse, &[rows, heads])?,
             ..Default::default()
         };
-        let blocks = sys::pkv_block_outputs {
+        let block_outputs = sys::pkv_block_outputs {
             mass_queries: self.mass_queries,
             chosen: array_mut("chosen [choices][KV heads][blocks]", self.chosen, &choices)?,
             masses: array_mut("masses [sequences][query heads][blocks]", self.masses, &sizes)?,
             mass_blocks: self.mass_blocks as u64,
             ..Default::default()
         };
-        Ok((outputs, blocks))
+        Ok((outputs, block_outputs))
     }
 }
 
@@ -295,9 +295,10 @@ impl<'a> AttentionParams<'a> {
         let outputs =
             outputs.map(|outputs| outputs.raw(self.chosen_blocks.as_ref(), batch, rows, sizes));
         let outputs = outputs.transpose()?;
-        let outputs = outputs
-            .as_ref()
-            .map(|(outputs, blocks)| sys::pkv_attention_outputs { blocks, ..*outputs });
+        let outputs = outputs.as_ref().map(|(outputs, block_outputs)| sys::pkv_attention_outputs {
+            block_outputs,
+            ..*outputs
+        });
         let params = sys::pkv_attention_params {
             head_windows: array("head_windows [KV heads]", self.head_windows, &[kv_heads])?,
             head_sink_tokens: array(

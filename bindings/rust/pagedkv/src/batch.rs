@@ -365,7 +365,7 @@ impl<'s> Batch<'s> {
     ///     batch.commit(&[token as i32])?;
     /// }
     /// let mut state = [0; 8];
-    /// session.read_state(0, 2, &mut state)?;
+    /// session.state(0, 2, &mut state)?;
     /// assert_eq!(u64::from_le_bytes(state), 7);
     /// # Ok::<(), pagedkv::Error>(())
     /// ```

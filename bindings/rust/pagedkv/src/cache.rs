@@ -149,8 +149,8 @@ impl Cache {
         call(|| unsafe { sys::pkv_cache_validate(self.0.handle) })
     }
 
-    /// Returns the addresses of one layer of a paged cache, for engines with their own kernels.
-    /// They are valid as long as the cache. Reading from them is `unsafe`.
+    /// Returns the addresses of one layer of a cache with storage `INTERNAL`, for engines with
+    /// their own kernels. They are valid as long as the cache. Reading from them is `unsafe`.
     pub fn kv_view(&self, layer: u32) -> Result<sys::pkv_kv_view> {
         filled(|out| unsafe { sys::pkv_cache_get_kv_view(self.0.handle, layer, out) })
     }

@@ -199,12 +199,12 @@ impl CacheConfig {
     setters! {
         /// Keys and values, and states, are in an unnamed file in this directory, of which the
         /// OS keeps as much in memory as fits: for texts that are larger than memory and read by
-        /// chosen blocks. Only with storage `PAGED`. Default: memory.
+        /// chosen blocks. Only with storage `INTERNAL`. Default: memory.
         memory_directory(directory: impl Into<PathBuf>) = Some(directory.into());
         /// Keeps the blocks of ended sessions for new ones that begin with the same tokens.
         prefix(prefix: PrefixConfig) = Some(prefix);
         /// Where blocks of the prefix index are stored when memory is short. Only with storage
-        /// `PAGED` and [`prefix`](Self::prefix).
+        /// `INTERNAL` and [`prefix`](Self::prefix).
         store(store: StoreConfig) = Some(store);
     }
 

@@ -38,7 +38,7 @@ impl Hint {
         self
     }
 
-    /// For `RETAIN` and `PREFETCH`.
+    /// For `SET_RETENTION` and `PREFETCH`.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.0.retention = retention;
         self

@@ -114,7 +114,7 @@ fn an_error_or_a_panic_on_a_thread_of_the_store_is_a_miss() {
         cache.prefix().clear(Salt::None).unwrap();
         cache.hint(Salt::None, &text, Hint::new(HintAction::PREFETCH)).unwrap();
         assert_eq!(cache.wait_for_prefetch(Salt::None, &text, LONG).unwrap(), found);
-        assert_eq!(cache.stats().unwrap().failed_copies, fails);
+        assert_eq!(cache.stats().unwrap().block_io_failures, fails);
     }
     drop(cache);
     std::fs::remove_dir_all(folder).unwrap();

@@ -428,7 +428,8 @@ fn hints_are_taken_within_a_batch() {
         session.hint(returns.duration(Duration::from_millis(ms))).unwrap();
     }
     std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
-    let result = session.hint(Hint::new(HintAction::RETAIN).retention(Retention::HIGH)).unwrap();
+    let result =
+        session.hint(Hint::new(HintAction::SET_RETENTION).retention(Retention::HIGH)).unwrap();
     assert_eq!((result.outcome, result.reason), (HintOutcome::DONE, HintReason::NONE));
     refused(session.hint(returns.range(2..1)), Status::INVALID_ARGUMENT);
 }
@@ -763,7 +764,7 @@ fn what_the_library_says_of_itself() {
     assert_eq!(isa_name(Isa::AVX2).unwrap(), "avx2");
     let cache = cache();
     let info = cache.info().unwrap();
-    assert_eq!((info.storage, info.layers, info.block_size), (Storage::PAGED, 1, 16));
+    assert_eq!((info.storage, info.layers, info.block_size), (Storage::INTERNAL, 1, 16));
     assert_eq!(cache.pool_stats().unwrap().blocks, 8);
     assert_eq!(cache.pool_stats_of(0).unwrap().blocks, 8);
     refused(cache.pool_stats_of(1), Status::OUT_OF_RANGE);

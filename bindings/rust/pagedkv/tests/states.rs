@@ -60,7 +60,7 @@ fn held(session: &Session) -> Vec<(u64, u8)> {
     for tokens in 1..=session.length().unwrap() {
         for layer in STATE_LAYERS {
             let mut state = [0; BYTES];
-            match session.read_state(layer, tokens, &mut state) {
+            match session.state(layer, tokens, &mut state) {
                 Ok(()) => {
                     assert_eq!(state, state_of(layer, state[0] % 128));
                     found.push((tokens, state[0] % 128));
@@ -122,7 +122,7 @@ fn engines_with_states_of_their_own() {
         batch.commit(None).unwrap();
     }
     assert_eq!(session.block_table(STATE_GROUP).unwrap().last(), Some(&last));
-    let error = session.read_state(1, 40, &mut [0; BYTES]).unwrap_err();
+    let error = session.state(1, 40, &mut [0; BYTES]).unwrap_err();
     assert_eq!(error.status(), Status::UNSUPPORTED);
 }
 
@@ -135,7 +135,7 @@ fn wrong_calls_are_refused() {
     let mut session = cache.open_session().unwrap();
     step(&cache, &mut session, 20, (0, 1));
     let mut state = [0; BYTES + 1];
-    let mut read = |layer, tokens, size| session.read_state(layer, tokens, &mut state[..size]);
+    let mut read = |layer, tokens, size| session.state(layer, tokens, &mut state[..size]);
     assert_eq!(status(read(1, 20, BYTES)), None);
     assert_eq!(status(read(1, 20, BYTES - 1)), Some(Status::INVALID_ARGUMENT));
     assert_eq!(status(read(1, 20, BYTES + 1)), Some(Status::INVALID_ARGUMENT));
