@@ -181,7 +181,7 @@ const (
 	RotationHadamard Rotation = 1
 )
 
-// HugePages: Huge pages for the memory of K and V.
+// HugePages: Huge pages for the memory of K and V, where that comes from the system.
 type HugePages int32
 
 // Values of HugePages.
@@ -678,7 +678,8 @@ type CacheConfig struct {
 	// or ErrTooLarge if they need more than all others. Best effort if several threads start
 	// sessions at once. Default 0.
 	WatermarkBlocks int
-	HugePages       HugePages // Default HugePagesAdvise.
+	// Default HugePagesAdvise. HugePagesRequire: not with an allocator.
+	HugePages HugePages
 	// true: create touches all memory, in parallel, so that later calls cause no page faults.
 	// Default false.
 	Prefault bool

@@ -92,7 +92,7 @@ typedef enum pkv_rotation PKV_ENUM {
   PKV_ROTATION_HADAMARD = 1
 } pkv_rotation;
 
-/** Huge pages for the memory of K and V. */
+/** Huge pages for the memory of K and V, where that comes from the system. */
 typedef enum pkv_huge_pages PKV_ENUM {
   PKV_HUGE_PAGES_ADVISE = 0, /**< Transparent huge pages if the system has them (default). */
   PKV_HUGE_PAGES_OFF = 1,    /**< Normal pages. */
@@ -275,7 +275,7 @@ typedef struct pkv_cache_config {
    * once. Default 0.
    */
   uint32_t watermark_blocks;
-  pkv_huge_pages huge_pages; /**< Default ADVISE. */
+  pkv_huge_pages huge_pages; /**< Default ADVISE. REQUIRE: not with an allocator. */
   /**
    * 1: create touches all memory, in parallel, so that later calls cause no page faults. Default 0.
    */

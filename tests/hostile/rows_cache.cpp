@@ -248,6 +248,7 @@ std::vector<Case> config_cases() {
   static const pkv_logger no_function{};
   add(CONFIG(c.allocator = &no_functions), invalid);
   add(CONFIG(c.allocator = &no_free), invalid);
+  add(CONFIG(c.huge_pages = PKV_HUGE_PAGES_REQUIRE), invalid);  // There is an allocator.
   add(CONFIG(c.logger = &no_function), invalid);
   static const pkv_clock no_time{};
   add(CONFIG(c.clock = &no_time), invalid);
@@ -446,6 +447,9 @@ std::vector<Function> cache_rows() {
                 {config_in<pkv_cache_config>(cache_config), number(PKV_ALL_GROUPS),
                  struct_out(sizeof(pkv_cache_sizes))},
                 config_cases()};
+  plan.cases.push_back(model_case(CONFIG(c.huge_pages = PKV_HUGE_PAGES_REQUIRE;
+                                         c.allocator = nullptr; c.memory_directory = nullptr),
+                                  fine));
   plan.add("group 1", set(1, 1), range);
   plan.add("group 0xFFFFFFFE", set(1, 0xFFFFFFFE), range);
   Function create{ROW(pkv_cache_create),

@@ -322,6 +322,10 @@ void check_options(const pkv_cache_config& config) {
       fail(PKV_INVALID_ARGUMENT, "memory_directory: a file has no huge pages; huge_pages is %s",
            enum_name(config.huge_pages));
   }
+  if (config.huge_pages == PKV_HUGE_PAGES_REQUIRE && config.allocator != nullptr)
+    fail(PKV_INVALID_ARGUMENT,
+         "huge_pages is %s, but the allocator decides which pages its memory has",
+         enum_name(config.huge_pages));
   check_threads(config.threads);
   if (!kernels::isa_supported(config.isa))
     fail(PKV_UNSUPPORTED, "isa %s is not in this build, or this CPU lacks it",
