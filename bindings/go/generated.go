@@ -236,9 +236,9 @@ const (
 	PrefixOff   PrefixUse = 2 // Neither.
 )
 
-// Retention: How long the prefix index keeps blocks: all evictable blocks of lower retention are
-// evicted before any of higher retention. Hints set it: see hint.h. A shared block has the highest
-// of all its sessions.
+// Retention: How long the prefix index keeps blocks: evictable blocks of lower retention are
+// evicted before those of higher retention (in groups with a window or states not all: prefix.h).
+// Hints set it: see hint.h. A shared block has the highest of all its sessions.
 type Retention int32
 
 // Values of Retention.
@@ -301,7 +301,7 @@ const (
 	PrefixEventEvicted PrefixEventKind = 2
 	// It was removed because its salt's quota was full.
 	PrefixEventExpelled PrefixEventKind = 3
-	// It was removed by pkv_prefix_clear or DROP.
+	// It was removed by pkv_prefix_clear, DROP or pkv_session_drop_blocks.
 	PrefixEventCleared PrefixEventKind = 4
 )
 
@@ -320,17 +320,19 @@ const (
 	HintSetRetention HintAction = 1
 	// Says that a later session will probably begin with the tokens of this one, about DurationMs
 	// after this one ends, for example when a tool returns. Never: none will; 0: unknown. Only for
-	// sessions. The policy LEARNED measures when sequences with similar hints (equal when rounded
-	// down to a power of two) really return, so a wrong hint costs little. Other policies ignore
-	// it. Forks and snapshots inherit it.
+	// sessions. The policy LEARNED measures when sequences with similar hints really return, so a
+	// wrong hint costs little. Hints are similar if their tenths of a second are equal when rounded
+	// down to a power of two; so are all below 200 ms, and all of 3,276.8 s or more. Other policies
+	// ignore it. Forks and snapshots inherit it.
 	HintReturn HintAction = 2
 	// Keeps what is in memory before End, in use or not, until the duration has passed, UNPIN ends
 	// it, or a call needs the blocks. What is cached later is not pinned: pin again after the
 	// prefill or PREFETCH. Pins that end at the same cached block, also those of other prompts with
 	// the same prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
 	HintPin HintAction = 3
-	// Ends the pin that the same hint made with PIN, even if that was clipped. Tokens of the result
-	// says how many tokens were pinned.
+	// Ends the pin that the same hint made with PIN, even if that was clipped, or a clipped pin of
+	// a longer text that begins with this one. Tokens of the result says how many tokens were
+	// pinned.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. Takes only free and evictable blocks,
@@ -428,7 +430,7 @@ const (
 type PoolStats struct {
 	// Capacity. With GroupsShareMemory: blocks in the pages that the group has now.
 	Blocks     uint64
-	FreeBlocks uint64 // Blocks without references.
+	FreeBlocks uint64 // Blocks that can be allocated.
 	HeldBlocks uint64 // Blocks with references.
 	// The most blocks held at once so far; over all groups, the sum of the peaks of each. An
 	// estimate if the pool has more than 4032 blocks and several threads took blocks at the same
@@ -452,7 +454,7 @@ type CacheStats struct {
 	Tokens uint64
 	// Slots that hold a token, over all groups; a shared block counts once.
 	FilledSlots uint64
-	// Bytes that the cache has mapped or allocated for blocks: K, V and states.
+	// Bytes mapped or allocated for blocks: K, V, states, and key bounds of chosen blocks.
 	MemoryBytes     uint64
 	CopiedBlocks    uint64 // Blocks copied by copy-on-write so far.
 	Commits         uint64 // Batches committed so far.
@@ -475,8 +477,9 @@ type CacheSizes struct {
 	// Blocks, summed over groups; with GroupsShareMemory, each group counts as if it had all
 	// memory.
 	Blocks uint64
-	// Tokens that fit: the lowest number of any group without a window or states. If there is no
-	// such group, the lowest of all groups.
+	// Tokens that fit: the lowest number of any group without a window or states; with
+	// GroupsShareMemory, how many fit into all such groups together. If there is no such group, all
+	// groups count.
 	Tokens uint64
 	// Bytes of all blocks: K, V and states, of opaque groups those of the engine.
 	MemoryBytes      uint64
@@ -522,8 +525,9 @@ type PrefixStats struct {
 	PublishedTokens uint64 // Tokens cached so far.
 	EvictedTokens   uint64 // Tokens removed so far because memory was needed.
 	// Tokens removed so far because a salt's quota was full.
-	ExpelledTokens  uint64
-	ClearedTokens   uint64 // Tokens removed so far by pkv_prefix_clear and DROP.
+	ExpelledTokens uint64
+	// Tokens removed so far by pkv_prefix_clear, DROP and pkv_session_drop_blocks.
+	ClearedTokens   uint64
 	CachedTokens    uint64 // Tokens cached now.
 	EvictableTokens uint64 // Cached ones that are evictable.
 	PinnedTokens    uint64 // Cached ones that are pinned.
@@ -531,10 +535,10 @@ type PrefixStats struct {
 	YieldedPins uint64
 }
 
-// PrefixEvent: A change of one full block of tokens, in all layer groups. If you do not know its
-// kind, it is a removal if it is below 100; ignore other unknown kinds. To predict a match, find
-// the last block of the prompt with an event PUBLISHED and no later removal: the match ends after
-// it. Without windows and states, all blocks before it are cached as well; with them, some may be
+// PrefixEvent: A change of one full block of tokens, in all layer groups. Treat an unknown kind
+// below 100 as a removal; ignore unknown kinds of 100 or more. To predict a match, find the last
+// block of the prompt with an event PUBLISHED and no later removal: the match ends after it.
+// Without windows and states, all blocks before it are cached as well; with them, some may be
 // missing. This struct will never grow.
 type PrefixEvent struct {
 	Number uint64 // Counts from 0.
@@ -607,10 +611,10 @@ type LayerGroup struct {
 	ValueDType   DType     // Type of stored values; 0 (default): dtype.
 	// A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
 	// Blocks that leave the window are freed one step late, so that the session can still be
-	// trimmed to its length before the last step. A call that needs blocks takes free ones, then
-	// evictable ones (prefix.h), then these of its own sessions, then those that wait to be written
-	// to a store, and last pinned ones: so a session never needs more than its window and its new
-	// tokens. Blocks freed early stay free, even if the batch is aborted.
+	// trimmed to its length before the last step. A call that needs blocks uses, in this order:
+	// free blocks; evictable blocks (prefix.h); blocks of its own sessions that left the window;
+	// blocks that wait to be written to a store; pinned blocks. So a session never needs more than
+	// its window and its new tokens. Blocks freed early stay free, even if the batch is aborted.
 	Window int
 	// With a window: this many tokens at the start stay visible and in memory (StreamingLLM).
 	SinkTokens int
@@ -666,7 +670,8 @@ type CacheConfig struct {
 	BlockSize int
 	// true: the groups share MemoryBytes, so that one can use what another does not need. The
 	// memory is cut into pages; each holds blocks of one group at a time (guide/group_memory.md).
-	// Needs MemoryBytes and layout PACKED. false (default): each group has its own memory.
+	// Needs MemoryBytes and layout PACKED; with opaque groups, StorageExternal. false (default):
+	// each group has its own memory.
 	GroupsShareMemory bool
 	// Bytes of all blocks: K, V and states, of opaque groups those of the engine. Each group gets
 	// the same number of blocks, as many as fit. If groups have different windows, that wastes
@@ -691,8 +696,8 @@ type CacheConfig struct {
 	// this memory. Needs StorageInternal; not with HugePages REQUIRE; the allocator is not called
 	// for it. nil (default): memory.
 	MemoryDirectory string
-	// The number of threads, including the caller's; more than one per CPU count as one per CPU. 0
-	// (default): one per CPU, on a Mac one per performance core.
+	// The number of threads, including the caller's; at most one per CPU is used. 0 (default): one
+	// per CPU, on a Mac one per performance core.
 	Threads int
 	// ISAAuto (default): the fastest that this CPU has. Any other: that one, or ErrUnsupported.
 	ISA ISA

@@ -27,8 +27,8 @@ type StoreConfig struct {
 	SecretKey Secret
 	// Buffer memory of each of the two threads; 0: 4 MiB.
 	BufferBytes uint64
-	// The most tokens that wait to be written; blocks of further ones are not written. 0: those of a
-	// quarter of the blocks.
+	// Once this many tokens wait to be written, the blocks of further sessions are not written. 0:
+	// those of a quarter of the blocks.
 	MaxQueuedTokens uint64
 }
 

@@ -9,10 +9,11 @@
  *
  * Query head h uses KV head h / (query_heads / kv_heads) (grouped-query attention, Ainslie et al.
  * 2023). The softmax is computed online over blocks (Milakov and Gimelshein 2018; Dao et al. 2022)
- * in fp32. Partial results of a long sequence are merged in a fixed order, so the bits do not
- * depend on the number of threads. Leading blocks that sessions of a batch share are read once for
- * all of them (Juravsky et al. 2024, Ye et al. 2024). INT8 and INT4 may be multiplied as integers;
- * queries and weights are then rounded to 2^-15 of the largest of their row.
+ * in fp32. Some kernels multiply INT8 and INT4 as integers, and BF16, F16 and FP8 as BF16; queries
+ * and weights are then rounded (guide/same-bits.md says when, and by how much). Partial results of
+ * a long sequence are merged in a fixed order, so the bits do not depend on the number of threads.
+ * Leading blocks that sessions of a batch share are read once for all of them (Juravsky et al.
+ * 2024, Ye et al. 2024).
  *
  * Threads: every function may be called from any thread.
  */
@@ -89,8 +90,8 @@ typedef struct pkv_mask {
   /**
    * BITS: [rows]: the position of each new token in its text, for windows, sinks and slopes. For a
    * token of a tree it is the number of tokens before the step plus its depth. No position may be
-   * lower than the number of tokens before the step. Not with query_positions. NULL: those, or not
-   * needed in full attention without slopes.
+   * lower than the number of tokens before the step. Must be NULL if query_positions is set; those
+   * are then used. May also be NULL if there is neither a window nor slopes.
    */
   const int64_t* positions;
   /**

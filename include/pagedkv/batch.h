@@ -20,8 +20,9 @@
  * Until the commit no other session sees the new tokens. pkv_batch_abort removes them again.
  *
  * Blocks, slots and addresses of a session are its own until a commit, abort, trim, suspend or
- * close frees them, or a step frees what left a window. Another session may get them at once: order
- * its writes after kernels of the first one that still run.
+ * close frees them, or a step frees what left a window. They may be given to another session
+ * immediately; order that session's writes after any kernels of the first one that are still
+ * running.
  *
  * Threads: one thread at a time may change a batch (write and attend do), or several may call its
  * getters. A call returns PKV_BUSY while another one changes the batch; one that changes it waits
@@ -164,9 +165,8 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
  * of other sessions, commit or abort.
  *
  * Moves the K and V of these tokens, bit for bit, to where they would be if the step had only these
- * tokens. It cannot move them with storage EXTERNAL or in an opaque group, so there kept must be
- * the first new tokens (0, 1, ...) if the group keeps K and V. pkv_batch_commit still takes the ids
- * of all [rows].
+ * tokens. With storage EXTERNAL and in opaque groups it cannot move them; if such a group keeps K
+ * and V, `kept` must be 0, 1, ..., n - 1. pkv_batch_commit still takes the ids of all [rows].
  *
  * @param     batch  The batch.
  * @param     i      The index of the session in the list of begin.

@@ -154,10 +154,10 @@ typedef struct pkv_layer_group {
    * A token sees itself and the window - 1 tokens before it; 0 (default): all tokens before it.
    *
    * Blocks that leave the window are freed one step late, so that the session can still be trimmed
-   * to its length before the last step. A call that needs blocks takes free ones, then evictable
-   * ones (prefix.h), then these of its own sessions, then those that wait to be written to a store,
-   * and last pinned ones: so a session never needs more than its window and its new tokens. Blocks
-   * freed early stay free, even if the batch is aborted.
+   * to its length before the last step. A call that needs blocks uses, in this order: free blocks;
+   * evictable blocks (prefix.h); blocks of its own sessions that left the window; blocks that wait
+   * to be written to a store; pinned blocks. So a session never needs more than its window and its
+   * new tokens. Blocks freed early stay free, even if the batch is aborted.
    */
   uint32_t window;
   /** With a window: this many tokens at the start stay visible and in memory (StreamingLLM). */
@@ -236,8 +236,9 @@ typedef struct pkv_prefix_config {
  * Options for pkv_cache_create: the model, its memory, its threads, what sessions share, and the
  * caller's hooks.
  *
- * The library copies all that the config points to, except that the functions of hooks, and what
- * their `user` points to, must outlive the cache. A plain model is one group:
+ * The cache copies all that the config points to, except the pkv_store, of which it takes
+ * ownership: it sets the caller's struct to zeros. The functions of hooks, and what their `user`
+ * points to, must outlive the cache. A plain model is one group:
  *
  *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
  *                            .kv_heads = 8, .key_dim = 128, .blocks = 4096};
@@ -258,7 +259,8 @@ typedef struct pkv_cache_config {
   /**
    * 1: the groups share memory_bytes, so that one can use what another does not need. The memory is
    * cut into pages; each holds blocks of one group at a time (guide/group_memory.md). Needs
-   * memory_bytes and layout PACKED. 0 (default): each group has its own memory.
+   * memory_bytes and layout PACKED; with opaque groups, storage EXTERNAL. 0 (default): each group
+   * has its own memory.
    */
   uint32_t groups_share_memory;
   /**
@@ -294,8 +296,8 @@ typedef struct pkv_cache_config {
 
   /* The threads that compute attention, and the kernels they run. */
   /**
-   * The number of threads, including the caller's; more than one per CPU count as one per CPU. 0
-   * (default): one per CPU, on a Mac one per performance core.
+   * The number of threads, including the caller's; at most one per CPU is used. 0 (default): one
+   * per CPU, on a Mac one per performance core.
    */
   uint32_t threads;
   /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
@@ -340,8 +342,9 @@ typedef struct pkv_cache_sizes {
    * memory. */
   uint64_t blocks;
   /**
-   * Tokens that fit: the lowest number of any group without a window or states. If there is no such
-   * group, the lowest of all groups.
+   * Tokens that fit: the lowest number of any group without a window or states; with
+   * groups_share_memory, how many fit into all such groups together. If there is no such group, all
+   * groups count.
    */
   uint64_t tokens;
   /** Bytes of all blocks: K, V and states, of opaque groups those of the engine. */
@@ -353,7 +356,7 @@ typedef struct pkv_cache_sizes {
 #define PKV_ALL_GROUPS ((uint32_t)0xFFFFFFFFu)
 
 /**
- * Computes the sizes that a cache of this config would have. Allocates nothing.
+ * Computes the sizes that a cache of this config would have, without creating it.
  *
  * @param[in]  config  The config.
  * @param      group   The index of one group, or PKV_ALL_GROUPS.
@@ -373,7 +376,8 @@ PKV_API pkv_status pkv_cache_compute_sizes(const pkv_cache_config* config, uint3
  * @param[out] out     The cache, to be destroyed by pkv_cache_destroy.
  *
  * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (layer_indices), OVERFLOW, TOO_LARGE, OUT_OF_MEMORY,
- * UNSUPPORTED (as pkv_cache_compute_sizes), IO (memory_directory). Since 1.0.
+ * UNSUPPORTED (as pkv_cache_compute_sizes; a store in a build without libsodium, or with a key in
+ * one without libcrypto), IO (memory_directory). Since 1.0.
  */
 PKV_API pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out);
 

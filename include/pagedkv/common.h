@@ -31,7 +31,7 @@ extern "C" {
  * The hundreds digit of a status is its family:
  *
  *   1  the call is wrong: correct it
- *   2  not now: something has run out or is in use; try again later
+ *   2  not now: something has run out, is in use or is suspended; change that, or try again later
  *   3  the data cannot be used
  *   4  the system refused
  *   5  a bug in the library

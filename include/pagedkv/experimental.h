@@ -1,11 +1,11 @@
 /* pagedkv: experimental functions and structs, which pagedkv.h does not include. To use them,
  * include this header as well.
  *
- * What is in this header may change or go in any minor version. It never misreads a program that
- * was compiled with another version of it: a struct whose fields change gets another size, so that
- * its struct_size is refused (INVALID_ARGUMENT), and a removed function stays exported and returns
- * UNSUPPORTED. All other headers keep their promises (guide/stability.md), also in a
- * program that includes this one: no layout depends on it.
+ * What is in this header may change or go in any minor version. The library never misreads a
+ * program that was compiled with another version of it: a struct whose fields change gets another
+ * size, so that its struct_size is refused (INVALID_ARGUMENT), and a removed function stays
+ * exported and returns UNSUPPORTED. All other headers keep their promises (guide/stability.md),
+ * also in a program that includes this one: no layout depends on it.
  *
  * Threads: as the functions and structs of session.h, attention.h, cache.h and kv.h that they
  * extend.
@@ -117,9 +117,11 @@ PKV_API pkv_status pkv_session_drop_blocks(pkv_session session, uint32_t group, 
 /**
  * Orthogonal matrices that rotate rows before they are stored, as a pkv_rotation does, for K, for V
  * or for both: `rotation_matrices` of pkv_layer_group and pkv_kv_view, whose `rotation` must then
- * be NONE. Not with latent. The rows of a matrix must have length 1 and be orthogonal to each
- * other, to within 1e-4: pkv_cache_create checks that and copies the matrices; functions that take
- * a view do neither. A view that pkv_cache_get_kv_view returns points to the cache's copy.
+ * be NONE. A stored row is row * M (element j is the sum over i of row[i] * M[i][j]); outputs are
+ * multiplied by the transpose. Not with latent. The rows of a matrix must have length 1 and be
+ * orthogonal to each other, to within 1e-4: pkv_cache_create checks that and copies the matrices;
+ * functions that take a view do neither. A view that pkv_cache_get_kv_view returns points to the
+ * cache's copy.
  */
 typedef struct pkv_rotation_matrices {
   uint32_t struct_size; /**< Must be sizeof(pkv_rotation_matrices). */

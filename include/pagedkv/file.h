@@ -137,10 +137,10 @@ typedef struct pkv_file_item {
  *   otherwise nothing with storage EXTERNAL,
  * - priorities, uses of the prefix index, retentions and salts.
  *
- * It does not contain reserved blocks or RETURN hints. The blocks of the items are held until the
- * call returns. Blocks of the prefix index are held only while block_io reads them: if steps evict
- * some before they are written, their sequences are shorter in the file. Texts that enter the index
- * while it is saved may be missing.
+ * It does not contain reserved blocks, nor hints except for a retention of all tokens without a
+ * duration. The blocks of the items are held until the call returns. Blocks of the prefix index are
+ * held only while block_io reads them: if steps evict some before they are written, their sequences
+ * are shorter in the file. Texts that enter the index while it is saved may be missing.
  *
  * @param      cache   The cache.
  * @param      n       The number of items; may be 0.
@@ -160,12 +160,12 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
 /**
  * Opens every item of a file as a session of the cache, in the order of pkv_file_save.
  *
- * - Layers, KV heads, dims, windows and sinks must be those of the cache. For a different block
- *   size, see above: a window fits if the new size divides the old one. A path or a buffer must end
- *   where the file ends.
- * - Blocks are allocated as by pkv_batch_begin, which may evict cached blocks, after the file was
- *   checked. A pipe or a callback cannot be read twice: only the part before K and V is checked
- *   first, and a call that fails has used up the stream.
+ * - Groups must have the kinds, layers, layer indices, KV heads, dims, windows, sinks, rotations
+ * and layer_bytes of those of the cache. For a different block size, see above: a window fits if
+ * the new size divides the old one. A path or a buffer must end where the file ends.
+ * - Blocks are allocated after the file was checked. This may evict cached blocks, but ends no pins
+ *   and does not wait as pkv_batch_begin may. A pipe or a callback cannot be read twice: only the
+ *   part before K and V is checked first, and a call that fails has used up the stream.
  * - A session that was suspended when it was saved is suspended.
  * - As after pkv_session_fork, sessions share blocks but not token ids: see max_tokens.
  * - Entries of the saved prefix index are left out if the cache has them already or has no room for

@@ -48,9 +48,10 @@ typedef enum pkv_hint_action PKV_ENUM {
   /**
    * Says that a later session will probably begin with the tokens of this one, about duration_ms
    * after this one ends, for example when a tool returns. PKV_NEVER: none will; 0: unknown. Only
-   * for sessions. The policy LEARNED measures when sequences with similar hints (equal when rounded
-   * down to a power of two) really return, so a wrong hint costs little. Other policies ignore it.
-   * Forks and snapshots inherit it.
+   * for sessions. The policy LEARNED measures when sequences with similar hints really return, so a
+   * wrong hint costs little. Hints are similar if their tenths of a second are equal when rounded
+   * down to a power of two; so are all below 200 ms, and all of 3,276.8 s or more. Other policies
+   * ignore it. Forks and snapshots inherit it.
    */
   PKV_HINT_RETURN = 2,
   /**
@@ -61,8 +62,8 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_PIN = 3,
   /**
-   * Ends the pin that the same hint made with PIN, even if that was clipped. `tokens` of the result
-   * says how many tokens were pinned.
+   * Ends the pin that the same hint made with PIN, even if that was clipped, or a clipped pin of a
+   * longer text that begins with this one. `tokens` of the result says how many tokens were pinned.
    */
   PKV_HINT_UNPIN = 4,
   /**
@@ -129,7 +130,8 @@ typedef enum pkv_hint_reason PKV_ENUM {
 typedef struct pkv_hint {
   uint32_t struct_size;   /**< Must be sizeof(pkv_hint). */
   pkv_hint_action action; /**< What to do. */
-  uint64_t first;         /**< Where the range begins, in tokens; at most `end`. */
+  /** Where the range begins, in tokens; at most `end`, unless that is 0. */
+  uint64_t first;
   /**
    * Where it ends; 0: where the text ends, so [0, 0) is all of it. SET_RETENTION of a session then
    * includes later tokens.
@@ -172,10 +174,11 @@ PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, co
                                    pkv_hint_result* result);
 
 /**
- * Gives a hint about a session. SET_RETENTION, RETURN and DROP are kept until it is closed, and
- * inherited by forks and snapshots. The other actions apply to the session's token ids, up to the
- * first unknown one; if it is suspended, to the remembered ids. An `end` after the last of these
- * ids means the last.
+ * Gives a hint about a session. SET_RETENTION, RETURN, DEMOTE and, unless the session is suspended,
+ * DROP are kept until it is closed, and inherited by forks and snapshots. DEMOTE and all others
+ * also apply now, to the session's token ids up to the first unknown one. If it is suspended, so
+ * does SET_RETENTION, and the ids are the remembered ones. An `end` after the last of these ids
+ * means the last.
  *
  * @param      session  The session.
  * @param[in]  hint     The hint.

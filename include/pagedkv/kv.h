@@ -180,9 +180,10 @@ typedef struct pkv_kv_sequences {
    * queries that are not the last positions of their sequence, as in cross-attention. NULL
    * (default): the last positions, or with a mask of kind PARENTS those of the tree.
    *
-   * With a mask of kind BITS or PARENTS, the queries are the last tokens of the sequence in any
-   * case, and these positions are also those of their keys. In causal attention, or with a window,
-   * each must be at least kv_length - query_length - 1, the last position before the new tokens.
+   * With a mask of kind BITS or PARENTS, the queries are always the last tokens of the sequence.
+   * query_positions then only sets the positions, of these queries and of their keys, that windows,
+   * slopes and the causal rule use. In causal attention, or with a window, each must be at least
+   * kv_length - query_length - 1, the last position before the new tokens.
    */
   const int64_t* query_positions;
 } pkv_kv_sequences;

@@ -101,10 +101,12 @@
  *   pkv_snapshot  everything except close
  *   pkv_compute   everything except destroy
  *
- * Getters are the functions with "get" in their names, and pkv_hint_session.
- * A call that changes or closes a session or batch waits for its getters. Any other call that
- * conflicts with a running one returns PKV_BUSY and changes nothing; only for the two validate
- * functions, which then report errors that are none, the caller makes sure that nothing else runs.
+ * Getters are the functions with "get" in their names, and pkv_hint_session. A call that changes or
+ * closes a session or batch waits for its getters. Any other call that conflicts with a running one
+ * returns PKV_BUSY and changes nothing. The exceptions are the two validate functions: they do not
+ * detect the conflict and may report errors that do not exist, so the caller must make sure that
+ * nothing else runs.
+ *
  * Steps of different sessions share only short locks: those of a prefix index (prefix.h), of memory
  * that groups share, of a store and of the library's threads. While pkv_batch_choose_victims runs,
  * calls on the sessions of its list return PKV_BUSY, and calls that change others wait.
@@ -118,9 +120,9 @@
  * is an error (PKV_STALE_HANDLE, PKV_WRONG_CACHE), not a crash. Closing NULL is always OK.
  *
  * OWNERSHIP. The caller owns what parameters point to, and the library does not keep those pointers
- * after the call. It copies what a config points to, except where the config says "must outlive".
- * (A cache takes the pkv_store of its config over.) The caller closes each handle that it gets, or
- * destroys the cache, which closes all that belong to it.
+ * after the call. It copies what a config points to, except where the config says "must outlive",
+ * and the pkv_store, of which the cache takes ownership. The caller closes each handle that it
+ * gets, or destroys the cache, which closes all that belong to it.
  *
  * PARAMETERS. [in] is read, [out] is written and [in,out] is both. A pointer may be NULL only where
  * its text says so. Outputs are written only if the function returns PKV_OK, unless their text says
@@ -135,9 +137,9 @@
  * (NULL where it is not allowed, a wrong struct_size), OVERFLOW (a count whose elements no memory
  * can hold), REENTRANT, INTERNAL and OUT_OF_MEMORY, and any function that takes a handle
  * STALE_HANDLE, BUSY and FORKED. Any function that creates an object may return LIMIT_REACHED
- * (4,194,304 objects are open in the process). But pkv_batch_commit, pkv_batch_abort,
- * pkv_session_suspend and functions that close an object, except pkv_cache_destroy, never run out
- * of memory.
+ * (4,194,304 objects are open in the process, with many caches somewhat fewer). But
+ * pkv_batch_commit, pkv_batch_abort, pkv_session_suspend and functions that close an object, except
+ * pkv_cache_destroy, never run out of memory.
  */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H

@@ -12,16 +12,18 @@
  * A cached block is in use if something besides the index holds it, such as a session. It is
  * evictable if only the index holds it and no pin keeps it. Evictable blocks count as available:
  * begin, reserve, resume and admit evict as many as they need. Blocks in use are never evicted, but
- * a store drops blocks that only wait to be written. Pinned blocks are evicted only for a call that
- * would fail without them (pkv_session_admit can also wait).
- * Blocks of lower retention are evicted before others, and among equals the policy in the cache's
- * config decides. Hints pin blocks and set their retention (hint.h). A quota limits what one salt
- * may keep cached. Blocks that slide out of a window stay cached. They are evicted one by one,
- * those in the middle of sequences first.
+ * a store drops blocks that only wait to be written. Pins end only if begin, reserve or resume
+ * would otherwise fail; pkv_session_admit normally waits instead (see there). Hints pin blocks and
+ * set their retention (hint.h). A quota limits what one salt may keep cached.
  *
- * A salt (any bytes) separates tenants: sessions with different salts share nothing, and neither
- * matches nor a salt's own statistics, nor the time of a look-up, show what another salt has
- * cached. All salts share the memory, so one can evict what another has cached: set quotas.
+ * Blocks of lower retention are evicted before others, and among equals the policy in the cache's
+ * config decides. Blocks that slide out of a window, and states, stay cached and can also be
+ * evicted one by one, whatever their retention: before all others those that only a match in the
+ * middle of a sequence needs, after all others those of sequences that are otherwise in use.
+ *
+ * A salt (any bytes) separates tenants: sessions with different salts share nothing. Nothing that a
+ * salt can observe - matches, its own statistics, the time of a look-up - shows what another salt
+ * has cached. All salts share the memory, so one can evict what another has cached: set quotas.
  * Sessions without a salt share with each other.
  *
  * Counts are in tokens of full blocks, except for what a look-up asked for and found. A token
@@ -92,7 +94,8 @@ typedef struct pkv_prefix_stats {
   uint64_t published_tokens; /**< Tokens cached so far. */
   uint64_t evicted_tokens;   /**< Tokens removed so far because memory was needed. */
   uint64_t expelled_tokens;  /**< Tokens removed so far because a salt's quota was full. */
-  uint64_t cleared_tokens;   /**< Tokens removed so far by pkv_prefix_clear and DROP. */
+  /** Tokens removed so far by pkv_prefix_clear, DROP and pkv_session_drop_blocks. */
+  uint64_t cleared_tokens;
   uint64_t cached_tokens;    /**< Tokens cached now. */
   uint64_t evictable_tokens; /**< Cached ones that are evictable. */
   uint64_t pinned_tokens;    /**< Cached ones that are pinned. */
@@ -148,9 +151,9 @@ PKV_API pkv_status pkv_prefix_probe(pkv_cache cache, const pkv_prompt* prompt, u
 /**
  * Limits what one salt may have cached from now on.
  *
- * When the quota is full, the salt's own evictable blocks are removed, least recently used first.
- * If it has none, new blocks of its sessions are not cached. Evictable blocks that are already over
- * the quota are removed at once.
+ * When the quota is full, the salt's own evictable blocks are removed: those of lower retention
+ * first, and among equals the least recently used. If it has none, new blocks of its sessions are
+ * not cached. Evictable blocks that are already over the quota are removed at once.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
@@ -172,15 +175,16 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
   /** A match can no longer end there: a block that it needs was evicted. */
   PKV_PREFIX_EVENT_EVICTED = 2,
   PKV_PREFIX_EVENT_EXPELLED = 3, /**< It was removed because its salt's quota was full. */
-  PKV_PREFIX_EVENT_CLEARED = 4   /**< It was removed by pkv_prefix_clear or DROP. */
+  /** It was removed by pkv_prefix_clear, DROP or pkv_session_drop_blocks. */
+  PKV_PREFIX_EVENT_CLEARED = 4
 } pkv_prefix_event_kind;
 
 /**
- * A change of one full block of tokens, in all layer groups. If you do not know its kind, it is a
- * removal if it is below 100; ignore other unknown kinds. To predict a match, find the last block
- * of the prompt with an event PUBLISHED and no later removal: the match ends after it. Without
- * windows and states, all blocks before it are cached as well; with them, some may be missing. This
- * struct will never grow.
+ * A change of one full block of tokens, in all layer groups. Treat an unknown kind below 100 as a
+ * removal; ignore unknown kinds of 100 or more. To predict a match, find the last block of the
+ * prompt with an event PUBLISHED and no later removal: the match ends after it. Without windows and
+ * states, all blocks before it are cached as well; with them, some may be missing. This struct will
+ * never grow.
  */
 typedef struct pkv_prefix_event {
   uint64_t number;   /**< Counts from 0. */

@@ -14,8 +14,8 @@
  * each failure, up to 10 s) calls return -ENOTCONN at once; the first call after that connects
  * again. An item that the server refuses (its memory is full, it is a replica, it is still loading)
  * counts as not stored or not found. If no server answers, or if all items are refused, the call
- * returns a negative errno; the cache counts and logs it, and puts that were refused in part, with
- * the server and its reason.
+ * returns a negative errno; the cache counts and logs this, as it does a put of which some items
+ * were refused, with the server and its reason.
  *
  * In a cluster, a server that is down costs only the hits on its keys, and keys that move are
  * found. Credentials go to the configured servers and to those that CLUSTER SLOTS of a configured

@@ -27,9 +27,9 @@ typedef enum pkv_prefix_use PKV_ENUM {
 } pkv_prefix_use;
 
 /**
- * How long the prefix index keeps blocks: all evictable blocks of lower retention are evicted
- * before any of higher retention. Hints set it: see hint.h. A shared block has the highest of all
- * its sessions.
+ * How long the prefix index keeps blocks: evictable blocks of lower retention are evicted before
+ * those of higher retention (in groups with a window or states not all: prefix.h). Hints set it:
+ * see hint.h. A shared block has the highest of all its sessions.
  */
 typedef enum pkv_retention PKV_ENUM {
   PKV_RETENTION_LOW = -1,   /**< Prompts that hardly ever return: batch jobs, evaluations. */
@@ -57,7 +57,7 @@ typedef struct pkv_session_config {
  * @param[in]  config  The config. NULL: defaults.
  * @param[out] out     The session, to be closed by pkv_session_close.
  *
- * Statuses: OUT_OF_MEMORY, LIMIT_REACHED (4,194,304 objects are open). Since 1.0.
+ * Statuses: OUT_OF_MEMORY, LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_session_open(pkv_cache cache, const pkv_session_config* config,
                                     pkv_session* out);

@@ -16,7 +16,7 @@ typedef struct pkv_snapshot_t* pkv_snapshot;
 
 /**
  * Takes a snapshot of a session. It outlives the session, and shares its blocks. Sessions forked
- * from it inherit what a pkv_session_fork does.
+ * from it inherit the same things as a session opened by pkv_session_fork.
  *
  * @param      session  The session; it does not change.
  * @param[out] out      The snapshot. Close it with pkv_snapshot_close.

@@ -21,7 +21,7 @@ typedef struct pkv_pool_stats {
   uint32_t reserved;    /**< 0. */
   /** Capacity. With groups_share_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
-  uint64_t free_blocks; /**< Blocks without references. */
+  uint64_t free_blocks; /**< Blocks that can be allocated. */
   uint64_t held_blocks; /**< Blocks with references. */
   /**
    * The most blocks held at once so far; over all groups, the sum of the peaks of each. An
@@ -51,7 +51,7 @@ typedef struct pkv_cache_stats {
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
   /** Slots that hold a token, over all groups; a shared block counts once. */
   uint64_t filled_slots;
-  /** Bytes that the cache has mapped or allocated for blocks: K, V and states. */
+  /** Bytes mapped or allocated for blocks: K, V, states, and key bounds of chosen blocks. */
   uint64_t memory_bytes;
   uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
   uint64_t commits;          /**< Batches committed so far. */

@@ -1,15 +1,17 @@
 /* pagedkv: a store keeps cached blocks outside the cache's memory, as a second level behind the
  * prefix index. When a session ends or is suspended, its blocks in the prefix index are written to
  * the store. They can be read back for a later prompt with the same prefix, after they were
- * evicted, after a restart, or on another machine: with wait_ms by pkv_session_admit, or by a hint
- * PREFETCH. A store is a directory of files, Redis (pagedkv/redis.h), or any table of functions.
+ * evicted, after a restart, or on another machine: with wait_ms by pkv_session_admit and
+ * pkv_session_resume, or by a hint PREFETCH. A store is a directory of files, Redis
+ * (pagedkv/redis.h), or any table of functions.
  *
  * An item of a store is one block of one layer group. Its name is a hash (BLAKE2b) of the model's
- * shape, dtypes, rotation and fingerprint, the block size, the salt, and all tokens up to the end
- * of the block. So caches share blocks if and only if all of these are the same. With a secret key
- * in the config, items are encrypted and authenticated by AES-256-GCM; the store then sees only
- * meaningless names, sizes, and which items are used when. Items are checked when they come back
- * (name, tokens, checksum or tag). A changed item is a miss, and is counted.
+ * shape, layer indices, dtypes, rotation and fingerprint, the block size, the secret key, the salt,
+ * and all tokens up to the end of the block. So caches share blocks if and only if all of these are
+ * the same. With a secret key in the config, items are encrypted and authenticated by AES-256-GCM;
+ * the store then sees only meaningless names, sizes, and which items are used when. Items are
+ * checked when they come back (name, tokens, checksum or tag). A changed item is a miss, and is
+ * counted.
  *
  * A store that is full should delete what was not used for longest: put, get and touch are uses.
  * Hits in memory never reach the store, so it would forget them. When a session ends, the cache
@@ -55,8 +57,9 @@ typedef struct pkv_store_item {
  * except close may run at the same time as any other or itself.
  *
  * put, get, touch and remove return how many of the n items they stored, found or removed, or a
- * negative errno if the store cannot be reached or refuses all of them. Then, and after a put that
- * stored none, the cache makes no calls of that kind (put, remove, or get and touch) for a while.
+ * negative errno if the store cannot be reached or refuses all of them. After such an error, or a
+ * put that stored nothing, the cache pauses calls of that kind. There are three kinds: put; remove;
+ * get and touch.
  */
 typedef struct pkv_store {
   uint32_t struct_size; /**< Must be sizeof(pkv_store). */
@@ -85,8 +88,8 @@ typedef struct pkv_store {
 } pkv_store;
 
 /**
- * How a cache uses a store: see pkv_cache_config.store. Needs a prefix index, and storage INTERNAL
- * or opaque groups.
+ * How a cache uses a store: see pkv_cache_config.store. Needs a prefix index, storage INTERNAL or
+ * opaque groups, and a build with libsodium (else pkv_cache_create returns UNSUPPORTED).
  */
 typedef struct pkv_store_config {
   uint32_t struct_size; /**< Must be sizeof(pkv_store_config). */
@@ -121,8 +124,8 @@ typedef struct pkv_store_config {
    */
   uint64_t buffer_bytes;
   /**
-   * The most tokens that wait to be written, block_size or more, rounded down to whole blocks;
-   * beyond that, blocks of sessions that end are not written. 0 (default): those of a quarter of
+   * Once this many tokens wait to be written, the blocks of further sessions that end are not
+   * written. block_size or more, rounded down to whole blocks; 0 (default): those of a quarter of
    * the blocks of the largest group.
    */
   uint64_t max_queued_tokens;

@@ -103,8 +103,8 @@ impl StoreConfig {
         secret_key(key: impl Into<Vec<u8>>) = Some(Secret(key.into()));
         /// Buffer memory of each of the two threads.
         buffer_bytes(bytes: u64) = bytes;
-        /// The most tokens that wait to be written; blocks of further ones are not written.
-        /// Default: those of a quarter of the blocks.
+        /// Once this many tokens wait to be written, the blocks of further sessions are not
+        /// written. Default: those of a quarter of the blocks.
         max_queued_tokens(tokens: u64) = tokens;
     }
 
