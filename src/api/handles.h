@@ -5,12 +5,12 @@
 // use the object now: not at all, several read it, one writes it, or a batch has it. A call that
 // writes waits for getters, which are short; in any other conflict one of the calls is refused. So
 // a call that reads for long begins as a getter, and becomes a reader once nothing but a lack of
-// memory can make it fail: a call that is refused anyway does not make others fail. A call that
-// reads a session in a batch leases the batch. One compare-and-swap checks the generation and takes
-// the lease. So a stale or forged handle is found before any pointer is followed, and no object is
-// closed while a call uses it. Many threads read pools, caches and computes at once, and would
-// contend for that word; so these readers are counted in stripes (stripes.h) instead. Entries and
-// stripes are never freed.
+// memory can make it fail. Thus a call that fails its own checks never causes BUSY in others. A
+// call that reads a session in a batch leases the batch. One compare-and-swap checks the generation
+// and takes the lease. So a stale or forged handle is found before any pointer is followed, and no
+// object is closed while a call uses it. Many threads read pools, caches and computes at once, and
+// would contend for that word; so these readers are counted in stripes (stripes.h) instead. Entries
+// and stripes are never freed.
 #pragma once
 
 #include <atomic>

@@ -2,9 +2,9 @@
 // tiles. The outer loops go over steps of a few tiles and over KV heads, so memory is read in runs
 // of whole pages. Where the kernels of both dtypes take all tiles of a step at once, and a row sees
 // all of their tokens, the next loop goes over register tiles of rows: the exponentials of several
-// tiles overlap. For everything else it goes over the tiles, and inside it over the rows. A tile is
-// loaded once for a register tile of rows in both. The result of a row does not depend on the rows
-// beside it.
+// tiles overlap. For everything else it goes over the tiles, and inside it over the rows. In both
+// cases, each tile is loaded once per register tile of rows. The result of a row does not depend on
+// the rows beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"

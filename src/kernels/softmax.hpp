@@ -30,8 +30,9 @@ Floats<Isa> exp_of_negative(Floats<Isa> x) {
   return xsimd::select(x < F(-87.3f), F(0.0f), p * power);
 }
 
-// The weight e^x of a score whose difference to the maximum is x <= 0. Sets with a fast power of 2
-// add an error of |x| units in its last place, which is at most half a unit of the largest weight.
+// The weight e^x of a score whose difference to the maximum is x <= 0. Instruction sets with a fast
+// power of 2 add an error of |x| units in its last place, which is at most half a unit of the
+// largest weight.
 template <class Isa>
 Floats<Isa> weight_of(Floats<Isa> x) {
   if constexpr (requires { Isa::power_of_2(x); })
@@ -65,7 +66,8 @@ Floats<Isa> capped(Floats<Isa> x, float softcap) {
   return same_bits<F>(same_bits<Ints<Isa>>(tanh) | sign);
 }
 
-// Caps the scores of the 16 tokens from position `tile` on, and adds slopes.
+// Caps the scores of the 16 tokens from position `tile` on, and adds the ALiBi term: slope times
+// distance.
 template <class Isa>
 void cap_and_slope(const ScoreTransform& transform, uint32_t query_head, uint64_t position,
                    uint64_t tile, float* scores) {

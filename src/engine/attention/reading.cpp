@@ -251,8 +251,8 @@ kernels::QueryView view_of(const Reading& reading, const SequenceMask& mask, uin
 }
 
 // Returns whether a result could be written over queries that are still to be read. Results that
-// lie just where their queries do are not: a task reads its queries before it writes their results.
-// But the mass of blocks is computed last.
+// lie exactly where their queries do are harmless: a task reads its queries before it writes their
+// results. But the mass of blocks, which is computed last, needs the queries once more.
 bool overwrites_queries(const AttendCall& call) {
   const uint32_t heads = call.shape.query_heads, key_dim = call.shape.key_dim,
                  value_dim = call.shape.value_dim;

@@ -117,7 +117,8 @@ void WorkSplit::split_by_prefix(std::span<uint32_t> chunks) {
   }
 }
 
-// Cuts a group into those whose next block is the same, too. A chunk that shares none is alone.
+// Cuts a group into smaller ones whose chunks also have the same next block. A chunk whose next
+// block no other one has becomes a group of one.
 void WorkSplit::add_groups(const SharingChunks& group, std::vector<SharingChunks>& groups) const {
   // The block at position `compared`, or UINT64_MAX if it cannot be shared.
   const auto next_id = [&](uint32_t chunk) -> uint64_t {

@@ -61,7 +61,8 @@ bool make_free(const Cache& cache, std::span<const uint64_t> wanted) {
 }
 
 // Returns what others must give up for a call, besides cached blocks, and has them give it up. The
-// store is asked only for a call that fails without it; `taken` is what it returned.
+// store is asked only for a call that fails without it; `taken` becomes the number of contents that
+// the store has taken so far (see Store::release_for).
 prefix::Price have_others_release(const Cache& cache, const prefix::Lack& lack, uint64_t& taken) {
   prefix::Index* const index = cache.prefix();
   if (index == nullptr) return price_of(cache, lack);
@@ -176,8 +177,8 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
 
 // This is a loop because other threads may take what was made free here, or move blocks between the
 // pools, the index and the store while this looks elsewhere. It gives up if a whole round found too
-// few blocks and the store took over nothing meanwhile, or if blocks were seen too often that other
-// threads then took first. The pauses let a thread that moves blocks finish.
+// few blocks and the store took over nothing meanwhile, or if too many rounds found enough blocks
+// and other threads took them first. The pauses let a thread that moves blocks finish.
 Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t& watermark,
                                            const Own& own, Urgency urgency) {
   std::optional<uint64_t> taken_before;
@@ -196,7 +197,8 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
       continue;
     }
     // What the call's own sessions give up may free nothing: the index keeps a tail as long as any
-    // session uses its text, even one that got no reference to the block because that had too many.
+    // session uses its text, even a session that got no reference because the block already had the
+    // maximum.
     const bool only_own = price.releasables.empty() && price.pins.empty();
     if (only_own && !look_again(late++, urgency)) return {group, 0};
     if (own.give_up) watermark = own.give_up(listed, price.tails);

@@ -49,8 +49,9 @@ class Reservation {
   // What the sessions of a call can do without.
   struct Own {
     std::function<prefix::OwnBlocks()> list;
-    // Gives up what list() returned, and the tails at some places in its list. This may lower the
-    // counts of the call and its watermark, which it returns.
+    // Gives up the expired and spare blocks that list() returned, and those of its tails whose
+    // indices are in `tails`. This may lower the counts of the call and its watermark, which it
+    // returns.
     std::function<uint32_t(const prefix::OwnBlocks& listed, std::span<const size_t> tails)> give_up;
   };
   // Takes counts[g] blocks of each group g. In every group where some are needed, `watermark` more

@@ -4,8 +4,9 @@
 //   atomic<T>        load, store, exchange, compare_exchange_weak, fetch_add, fetch_and, fetch_or,
 //                    with memory orders as in std::atomic
 //   plain<T>         a T that is not atomic and that only one thread at a time uses
-//   thread_number()  a small number that no two running threads share. It decides only which hint
-//                    and which shard a thread starts with.
+//   thread_number()  a small number that no two running threads share. It decides only where a
+//                    thread searches for free bits: its search start, its shard, and how far it
+//                    moves when it collides with another thread.
 #pragma once
 
 #include <atomic>

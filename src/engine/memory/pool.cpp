@@ -75,7 +75,7 @@ class BasicPool<Atomics>::FreedBits {
     // was done with the block before.
     if (mask_ != 0) pool_.free_bits_[word_].fetch_or(mask_, std::memory_order_release);
     if (mask_ != 0 && pool_.page_use_ != nullptr) {
-      raise_counter();  // before, the pages could not be held back
+      raise_counter();  // first: until the counter has risen, the pages cannot be held back
       pool_.page_use_->freed(word_, mask_);
     }
     mask_ = 0;
@@ -326,9 +326,9 @@ Block BasicPool<Atomics>::first_reference(uint32_t id) noexcept {
   return make_block(id, generation);
 }
 
-// Makes every change of an allocated block. change(state) edits a copy of the state or returns why
-// it cannot, and a compare-and-swap stores the copy if the state is still the one it was made of.
-// Returns `stale` if the handle is stale.
+// Makes every change of an allocated block, except the additions of retain_held(). change(state)
+// edits a copy of the state or returns why it cannot, and a compare-and-swap stores the copy if the
+// state is still the one it was made of. Returns `stale` if the handle is stale.
 template <class Atomics>
 template <class Change>
 pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change change) noexcept {
@@ -421,7 +421,8 @@ pkv_status BasicPool<Atomics>::retain_held(Block block) noexcept {
   atomic<uint64_t>& word = states_[block_id(block)];
   if (unpack(word.load(std::memory_order_relaxed)).references > max_references / 2)
     return retain(block);
-  // relaxed: the holder of the block orders the addition before the release of that reference.
+  // relaxed: the caller keeps its own reference until after this addition, so the block cannot be
+  // freed before it.
   word.fetch_add(one_reference, std::memory_order_relaxed);
   return PKV_OK;
 }

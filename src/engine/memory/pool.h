@@ -19,13 +19,15 @@
 // another thread's succeeded. Whichever thread stops, the others make progress: this is what
 // lock-free means here.
 //
-// An alloc may fail although enough blocks are free, but only if other threads alloc or release at
-// the same time. There are two ways:
+// An alloc may fail although enough blocks are free, but only if other threads alloc, release or
+// hold back blocks at the same time. There are three ways:
 // - A gatherer sees the shards one after another, and until it knows whether it has enough, it
 //   holds reservations that another alloc then misses.
 // - Even with one shard, a thread may reserve the last block, but claim the bit of a block that is
 //   just being released. The block whose bit is left is not counted until that release raises the
 //   counter.
+// - hold_back() takes its blocks one after the other, and gives them back if it cannot take all.
+//   Until then another alloc misses them.
 //
 // A thread uses the shard it used last, and changes to another shard when it contends with another
 // thread. A small pool has only one shard.
@@ -67,8 +69,8 @@ class BasicPool {
   static uint64_t bookkeeping_bytes(uint32_t blocks) noexcept;
 
   // Allocates n blocks with one reference each and returns true; or allocates none and returns
-  // false. It may return false although n blocks are free, if other threads alloc or release at the
-  // same time: see the top of this file.
+  // false. It may return false although n blocks are free, if other threads alloc, release or hold
+  // back blocks at the same time: see the top of this file.
   bool try_alloc(size_t n, Block* out) noexcept;
 
   // Adds a reference. Returns OUT_OF_RANGE, STALE_HANDLE or LIMIT_REACHED if it cannot.
@@ -99,7 +101,7 @@ class BasicPool {
 
   // Takes the free blocks [first, first + n) out of use until give_out() and returns true; or takes
   // none and returns false. They count as neither free nor held, and have one reference, which the
-  // caller holds. Like try_alloc(), it may fail while other threads alloc or release.
+  // caller holds. Like try_alloc(), it may fail while other threads alloc or release blocks.
   bool hold_back(uint32_t first, uint32_t n) noexcept;
   // Makes blocks free again that were held back.
   void give_out(uint32_t first, uint32_t n) noexcept;
@@ -149,8 +151,7 @@ class BasicPool {
 
   class FreedBits;
 
-  // The members after `free` are statistics, so they do not use the atomics of the policy: see
-  // SearchStart.
+  // The other atomics are statistics, so they are not those of the policy: see SearchStart.
   struct alignas(64) Shard {
     atomic<uint64_t> free;
     std::atomic<uint32_t> peak_share{0};  // this shard's part of held_peak

@@ -59,8 +59,8 @@ bool Eviction::evict_for_pages(memory::Pages& pages, std::span<const uint64_t> w
   return true;
 }
 
-// Evicts what goes next, whichever groups it is of: so much at once that the search for pages that
-// became free costs little beside it. Returns false if nothing is left.
+// Evicts the next blocks in eviction order, of any group. Takes enough at once to make the
+// following search for free pages cheap in comparison. Returns false if nothing is left.
 bool Eviction::evict_some() noexcept {
   if (evict_sparse_blocks(CachedBlocks::inner)) return true;
   if (Node* const victim = data_.policy->victim())

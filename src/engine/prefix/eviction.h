@@ -21,7 +21,7 @@ class Eviction {
   // Evicts unused blocks of a space, those of the lowest retention first and among these the least
   // recently used ones, to fit `wanted` blocks into its quota. Returns how many of them fit.
   uint64_t make_room_in_quota(Space& space, uint64_t wanted) noexcept;
-  // Returns false if that certainly has no room for one block.
+  // Returns false if the quota certainly has no room for another block.
   bool may_have_room_in_quota(Space& space) const noexcept;
   // Drops the path from a node up to `above`, as far as it is unused and no other path shares
   // it.

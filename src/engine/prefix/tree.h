@@ -93,7 +93,7 @@ struct Node {
   // Times of hints: when retention sinks to base (0 if they are equal), and when the pin ends that
   // ends here (0 if there is none).
   uint64_t retained_until = 0, pinned_until = 0;
-  // Up to which block the longest text was asked to be pinned whose pin ends here.
+  // The length in blocks of the longest text that callers asked to pin and whose pin ends here.
   uint32_t pin_asked = 0;
 
   static constexpr uint32_t no_place = ~uint32_t{0};

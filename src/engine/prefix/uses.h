@@ -66,7 +66,8 @@ class Uses {
   // Makes blocks evictable that only the index references now, in one group or in all.
   void review(size_t group, uint64_t most = UINT64_MAX) noexcept;
   void review() noexcept;
-  // Does some of that, as much as others left since the last call, so that nobody finds a lot.
+  // Does that for a bounded number of blocks in each group, more than `blocks`, so that no call
+  // finds a large backlog.
   void review_some(uint64_t blocks) noexcept;
 
   // Reserves memory for one more node of a space, so that adding the node cannot fail. Throws

@@ -135,7 +135,8 @@ void Session::pass_on(When when) noexcept {
   write_to_store();
 }
 
-// Drops what a hint said from the prefix index. The session is suspended and has nothing itself.
+// Drops from the prefix index what a hint said to drop. The session is suspended and has nothing
+// itself.
 void Session::drop_remembered() noexcept {
   const uint32_t from = content_.hold().hints().drop_from;
   if (from == prefix::Use::no_block) return;
@@ -216,15 +217,16 @@ void Session::write_to_store() noexcept {
   }
 }
 
-// Releases tokens, which the cache does not count any more, blocks and the hold. The hold is
-// released last: the blocks that the index then counts as evictable have no other references.
+// Releases the tokens, the blocks and the hold. The caller has already subtracted the tokens from
+// the cache's count. The hold is released last: the blocks that the index then counts as evictable
+// have no other references.
 void Session::clear() noexcept {
   content_.tokens().clear();
   for (const auto& table : content_.tables()) table->trim(0);
   retreat(0);
 }
 
-// Undoes take_prefix(), of which the prefix index learns nothing.
+// Undoes take_prefix() as if the match had never happened: it does not count as a use.
 void Session::put_back() noexcept {
   content_.tokens().clear();
   for (const auto& table : content_.tables()) table->trim(0);
@@ -291,8 +293,9 @@ uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
   return matched;
 }
 
-// A request waits, rather than end a pin, for the blocks that the sessions before it have. But one
-// that pins alone can keep out would wait forever. The session is empty.
+// A request waits, rather than end a pin, for the blocks that the sessions before it have. But a
+// request that does not fit beside the pinned blocks, even if everything else is released, would
+// wait forever; so it ends pins. The session is empty.
 Urgency Session::urgency_of_request(uint64_t total_tokens) const {
   std::vector<uint64_t> counts;
   for (size_t g = 0; g < content_.groups(); g++)
@@ -300,11 +303,11 @@ Urgency Session::urgency_of_request(uint64_t total_tokens) const {
   return fits_beside_pins(cache(), counts, watermark()) ? Urgency::may_fail : Urgency::must_succeed;
 }
 
-// Takes over what the prefix index has of a text, after the store was asked for the rest. If the
-// caller reserves blocks for `reserved` tokens then, and cannot have them, the store is not asked:
-// a request may have to wait for many steps, and try in each. The session is empty and the text has
-// no PKV_NO_TOKEN. The caller counts the tokens in the cache's statistics. Throws TOO_LARGE,
-// LIMIT_REACHED, bad_alloc; then the caller must call put_back().
+// Takes over what the prefix index has of a text, after the store was asked for the rest. If
+// `reserved` is not 0, the caller will reserve blocks for that many tokens. If it could not have
+// them, the store is not asked: a request may have to wait for many steps, and try in each. The
+// session is empty and the text has no PKV_NO_TOKEN. The caller counts the tokens in the cache's
+// statistics. Throws TOO_LARGE, LIMIT_REACHED, bad_alloc; then the caller must call put_back().
 uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark,
                               Urgency urgency) {
   if (!content_.hold()) return 0;

@@ -34,8 +34,8 @@ class Session {
   // Copies the ids of tokens [first, first + n) to `out`. Those that a suspended session has yet to
   // compute again count. Throws OUT_OF_RANGE.
   void tokens(uint64_t first, size_t n, int32_t* out) const;
-  // Sets ids that are PKV_NO_TOKEN. Throws OUT_OF_RANGE, or INVALID_ARGUMENT for another id than a
-  // known one; then none is set.
+  // Sets ids that are PKV_NO_TOKEN. Throws OUT_OF_RANGE, or INVALID_ARGUMENT if an id differs from
+  // the known one at its position; then none is set.
   void set_tokens(uint64_t first, size_t n, const int32_t* tokens);
 
   // Takes blocks for `total_tokens` in all. Throws BUSY, SUSPENDED, OUT_OF_BLOCKS, TOO_LARGE,
@@ -144,7 +144,8 @@ class Session {
 
   Content content_;
   Suspension suspension_{cache()};
-  // Whether a step of this session was committed or it was resumed, and not trimmed to 0 since.
+  // True from the first commit that kept tokens, or the first resume, until the session is trimmed
+  // to 0.
   bool has_run_ = false;
   Attributes attributes_;
   const uint64_t open_order_;

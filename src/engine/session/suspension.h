@@ -26,8 +26,9 @@ class Suspension {
     return position < tokens_.size() ? tokens_[position] : PKV_NO_TOKEN;
   }
 
-  // Takes the ids of a session, which it replaces by others, and logs the suspension. If tokens of
-  // the last suspension are still missing, their ids are kept.
+  // Takes over the ids of a session and leaves `own` with unspecified contents. If tokens of the
+  // last suspension are still missing, their ids are kept. Counts and logs the suspension if the
+  // session was not suspended.
   void begin(NumberVector<int32_t>& own) noexcept {
     if (tokens_.size() > own.size())
       std::copy(own.begin(), own.end(), tokens_.begin());

@@ -67,7 +67,8 @@ class Needs {
   std::vector<uint64_t> blocks_;
   std::vector<memory::StepNeed> steps_;  // by session and group
   std::map<Tail, Writers> writers_;
-  uint64_t beginning_ = 0;  // how often a session takes its first blocks of a group
+  // How many (session, group) pairs take blocks for a session that has not run yet.
+  uint64_t beginning_ = 0;
 };
 
 }  // namespace pkv

@@ -26,7 +26,7 @@ class Queue {
   // Waits until all is written, or until the given time. Returns how many block positions are not
   // written yet.
   uint64_t flush(std::chrono::steady_clock::time_point until) noexcept;
-  // Locks the queue and appends its contents, the first one first.
+  // Locks the queue and appends its contents to `releasables`, in order.
   std::unique_lock<std::mutex> lock(std::vector<prefix::Releasable>& releasables);
   // Drops those contents that come at these places in the queue, in ascending order. The caller has
   // the lock.

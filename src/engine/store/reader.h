@@ -31,7 +31,7 @@ class Reader {
   // Cancels all requests, and ends the thread.
   void stop() noexcept;
 
-  // The content that the reader works on, for release_for().
+  // The thread and the content that it works on, for release_for().
   Worker& worker() { return worker_; }
   // Returns how many contents the reader has worked on.
   uint64_t taken() const noexcept { return taken_.load(std::memory_order_acquire); }

@@ -118,7 +118,8 @@ Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::To
   std::vector<pkv_store_item> items;
   std::vector<size_t> indices;  // of their keys
   Copies opaque(format_.groups());
-  std::vector<std::pair<size_t, unsigned char*>> unsealed;  // by index of the key: opaque values
+  // Opaque values, each with the index of its key.
+  std::vector<std::pair<size_t, unsigned char*>> unsealed;
   unsigned char* at = worker_.buffer();
   for (size_t i = 0; i < keys.size(); i++) {
     const size_t position = first + i / format_.groups(), g = i % format_.groups();

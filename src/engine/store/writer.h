@@ -16,7 +16,7 @@ class Writer {
 
   // See Store::enqueue. Also returns false if there is no memory for the queue or for a thread.
   bool enqueue(Content content, Writing why) noexcept;
-  // The content that the writer works on, for release_for().
+  // The thread and the content that it works on, for release_for().
   Worker& worker() { return worker_; }
   void report(pkv_store_stats& stats) const noexcept;
 
