@@ -87,7 +87,8 @@ void ThreadPool::start_threads() {
   if (missing != 0 && logger_ != nullptr)
     logger_->log(PKV_LOG_WARNING,
                  "the system refuses threads, perhaps because of a limit of its container: %zu of "
-                 "%u are missing; the others do their work, and they are tried again",
+                 "%u are missing; the others do their work, and the library will try again to "
+                 "start the missing ones",
                  missing, max_workers_);
 }
 

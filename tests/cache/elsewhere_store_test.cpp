@@ -125,7 +125,8 @@ TEST_F(ElsewhereStore, WhatIsReadIsNotHandedOut) {
   // All that waits for the store is given up, but not what is in flight.
   Session greedy = open(at.cache);
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_reserve(greedy, 16 * 8));
-  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "1 are copied by block_io")) << pkv_last_error();
+  EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "1 are being copied by block_io"))
+      << pkv_last_error();
   CHECK(pkv_cache_validate(at.cache));
   CHECK(pkv_session_reserve(greedy, 16 * 7));
   at.extend(greedy, other);

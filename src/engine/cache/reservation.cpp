@@ -31,7 +31,8 @@ Availability describe(const Cache& cache, size_t group, uint32_t watermark) {
   };
   if (cache.prefix() != nullptr) add(", %llu evictable", cache.evictable(group));
   if (cache.pages() != nullptr) add(", %llu shared pages are free", cache.pages()->free_pages());
-  if (const uint64_t moving = cache.moving(group)) add(", %llu are copied by block_io", moving);
+  if (const uint64_t moving = cache.moving(group))
+    add(", %llu are being copied by block_io", moving);
   if (watermark > 0) add(", %llu must stay free (watermark)", watermark);
   return result;
 }
