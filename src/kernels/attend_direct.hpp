@@ -1,10 +1,10 @@
 // Attention of a few rows, such as a decode step: K and V are multiplied in the layout of their
-// tiles. The outer loops go over steps of a few tiles and over KV heads, so memory is read in runs
-// of whole pages. Where the kernels of both dtypes take all tiles of a step at once, and a row sees
-// all of their tokens, the next loop goes over register tiles of rows: the exponentials of several
-// tiles overlap. For everything else it goes over the tiles, and inside it over the rows. In both
-// cases, each tile is loaded once per register tile of rows. The result of a row does not depend on
-// the rows beside it.
+// tiles. The outer loops go over strips of a few tiles and over KV heads, so memory is read in runs
+// of whole pages. Where the kernels of both dtypes take all tiles of a strip at once, and a row
+// sees all of their tokens, the next loop goes over register tiles of rows: the exponentials of
+// several tiles overlap. For everything else it goes over the tiles, and inside it over the rows.
+// In both cases, each tile is loaded once per register tile of rows. The result of a row does not
+// depend on the rows beside it.
 #pragma once
 
 #include "kernels/softmax.hpp"
@@ -32,15 +32,15 @@ class AttendDirect {
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
         max_rows_(k_scores_.max_rows < v_accumulate_.max_rows ? k_scores_.max_rows
                                                               : v_accumulate_.max_rows),
-        one_step_(k_scores_.max_k_tiles == tiles_per_step &&
-                  v_accumulate_.max_v_tiles == tiles_per_step),
+        takes_strips_(k_scores_.max_k_tiles == tiles_per_strip &&
+                      v_accumulate_.max_v_tiles == tiles_per_strip),
         k_lead_(lead(task.kv.k)),
         v_lead_(tiles_.latent() || task.kv.layout == PKV_LAYOUT_PLAIN ? -1 : lead(task.kv.v)),
         linear_(k_lead_ >= 0 && v_lead_ >= 0),
-        max_count_(linear_ ? 1 : tiles_per_step),
+        max_count_(linear_ ? 1 : tiles_per_strip),
         queries_(scratch.take<unsigned char>(query_bytes_ * (rows_ * heads_ + rows_read_beyond))),
         sums_(scratch.take<float>(size_t{rows_} * heads_ * tile_tokens)),
-        v_floats_(scratch.take<float>(tiles_per_step * max_tile_floats)) {}
+        v_floats_(scratch.take<float>(tiles_per_strip * max_tile_floats)) {}
 
   void run() {
     begin_rows();
@@ -75,17 +75,19 @@ class AttendDirect {
   }
 
   void walk(uint64_t begin, uint64_t end) {
-    const uint64_t step = uint64_t{max_count_} * tile_tokens;
-    for (uint64_t at = begin / step * step; begin < end && at < end; at += step) {
+    const uint64_t strip_tokens = uint64_t{max_count_} * tile_tokens;
+    for (uint64_t at = begin / strip_tokens * strip_tokens; begin < end && at < end;
+         at += strip_tokens) {
       count_ = 0;
-      for (uint64_t tile = at; tile < at + step && tile < end; tile += tile_tokens) {
+      for (uint64_t tile = at; tile < at + strip_tokens && tile < end; tile += tile_tokens) {
         if (tile + tile_tokens <= begin || !look(tile)) continue;
         tiles_.put(count_, tile, range_mask(tile, begin, end));
         begins_[count_++] = tile;
       }
       find_together();
       next_count_ = 0;
-      for (uint64_t tile = at + step; tile < at + 2 * step && tile < end; tile += tile_tokens)
+      for (uint64_t tile = at + strip_tokens; tile < at + 2 * strip_tokens && tile < end;
+           tile += tile_tokens)
         if (!in_hole(task_.kv, tile))
           tiles_.put_next(next_count_++, tile, range_mask(tile, tile, end));
       for (uint32_t head = 0; head < heads_; head++) attend_head(head);
@@ -105,11 +107,11 @@ class AttendDirect {
     return any != 0;
   }
 
-  // Finds the rows that take all tiles of a step at once: those that see all its tokens, if the
+  // Finds the rows that take all tiles of a strip at once: those that see all its tokens, if the
   // kernels of both dtypes can take several tiles.
   void find_together() {
     for (uint32_t row = 0; row < rows_; row++) {
-      TokenMask all = one_step_ && count_ == tiles_per_step ? all_tokens : 0;
+      TokenMask all = takes_strips_ && count_ == tiles_per_strip ? all_tokens : 0;
       for (uint32_t i = 0; i < count_; i++)
         all &= row_sees_[i][row] = seen_[i][row / task_.heads_per_kv_head];
       together_[row] = all == all_tokens;
@@ -121,10 +123,10 @@ class AttendDirect {
     uint32_t tile, kv_head;
   };
   Ahead after(uint32_t i, uint32_t head) const {
-    if (!one_step_ && i + 1 < count_) return {i + 1, task_.head_begin + head};
-    if (!one_step_) i = 0;
+    if (!takes_strips_ && i + 1 < count_) return {i + 1, task_.head_begin + head};
+    if (!takes_strips_) i = 0;
     if (head + 1 < heads_) return {i, task_.head_begin + head + 1};
-    if (i < next_count_) return {tiles_per_step + i, task_.head_begin};
+    if (i < next_count_) return {tiles_per_strip + i, task_.head_begin};
     return {i, task_.head_begin + head};
   }
 
@@ -141,9 +143,9 @@ class AttendDirect {
 
   // The addresses of K and V of one head, and of the tiles to prefetch at the same time.
   struct HeadTiles {
-    const unsigned char *k[tiles_per_step], *v[tiles_per_step], *next_k[tiles_per_step],
-        *next_v[tiles_per_step];
-    bool v_unpacked[tiles_per_step];
+    const unsigned char *k[tiles_per_strip], *v[tiles_per_strip], *next_k[tiles_per_strip],
+        *next_v[tiles_per_strip];
+    bool v_unpacked[tiles_per_strip];
   };
 
   // Finds the addresses of tile i of a head.
@@ -194,14 +196,14 @@ class AttendDirect {
 
   void attend_head(uint32_t head) {
     HeadTiles at;
-    if (one_step_) {
+    if (takes_strips_) {
       for (uint32_t i = 0; i < count_; i++) get(i, head, &at);
       const auto sees_all = [&](uint32_t row) { return together_[row]; };
       for (uint32_t row = 0; row < rows_;)
-        row += sees_all(row) ? attend_run<tiles_per_step>(head, row, 0, at, sees_all) : 1;
+        row += sees_all(row) ? attend_run<tiles_per_strip>(head, row, 0, at, sees_all) : 1;
     }
     for (uint32_t i = 0; i < count_; i++) {
-      if (!one_step_) get(i, head, &at);
+      if (!takes_strips_) get(i, head, &at);
       attend_tile(head, i, &at);
     }
   }
@@ -290,23 +292,23 @@ class AttendDirect {
   const DtypeOps::Accumulate (*const accumulate_)[4];
   const size_t query_bytes_;
   const uint32_t max_rows_;    // of a register tile
-  const bool one_step_;        // both kernels take all tiles of a step at once
+  const bool takes_strips_;    // both kernels take all tiles of a strip at once
   const int k_lead_, v_lead_;  // bytes from what is read to what is prefetched, or -1
   const bool linear_;          // memory is read in its order, one tile at a time
-  const uint32_t max_count_;   // tiles of a step
+  const uint32_t max_count_;   // tiles of a strip
   unsigned char* const queries_;
   float* const sums_;
   float* const v_floats_;
   // Plain tiles of a head, and those to prefetch.
-  PlainTile k_tiles_[tiles_per_step], v_tiles_[tiles_per_step], next_k_tiles_[tiles_per_step],
-      next_v_tiles_[tiles_per_step];
-  uint32_t count_ = 0;                                   // tiles of this step
-  uint64_t begins_[tiles_per_step];                      // their first positions
-  TokenMask seen_[tiles_per_step][min_matmul_rows];      // what each query sees of them
-  TokenMask row_sees_[tiles_per_step][min_matmul_rows];  // what each row sees of them
-  bool together_[min_matmul_rows];                       // the row takes all of them at once
-  uint32_t next_count_ = 0;                              // tiles of the next step
-  uint32_t saw_ = 0;                                     // one bit per query that saw a token
+  PlainTile k_tiles_[tiles_per_strip], v_tiles_[tiles_per_strip], next_k_tiles_[tiles_per_strip],
+      next_v_tiles_[tiles_per_strip];
+  uint32_t count_ = 0;                                    // tiles of this strip
+  uint64_t begins_[tiles_per_strip];                      // their first positions
+  TokenMask seen_[tiles_per_strip][min_matmul_rows];      // what each query sees of them
+  TokenMask row_sees_[tiles_per_strip][min_matmul_rows];  // what each row sees of them
+  bool together_[min_matmul_rows];                        // the row takes all of them at once
+  uint32_t next_count_ = 0;                               // tiles of the next strip
+  uint32_t saw_ = 0;                                      // one bit per query that saw a token
 };
 
 }  // namespace pkv::kernels

@@ -4,7 +4,7 @@
 //
 // K and V are unpacked to fp32, or to pairs of 16-bit numbers if the instruction set multiplies
 // pairs of their dtype (pairs.hpp). A row of queries that cannot be a row of pairs is multiplied in
-// fp32, and so is bf16 V of a step in which a number is not finite.
+// fp32, and so is bf16 V of a strip in which a number is not finite.
 #pragma once
 
 #include "kernels/matmul.hpp"
@@ -21,7 +21,7 @@ class AttendMatmul {
   AttendMatmul(const AttendTask& task, const SetOps& ops, Scratch& scratch)
       : task_(task),
         rows_(task.queries * task.heads_per_kv_head),
-        step_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
+        strip_tokens_(task.kv.k.dim + task.kv.v.dim > 512 ? 64 : score_stride),
         tiles_(task.kv, ops, scratch),
         q_(scratch.take<float>(size_t{rows_} * task.kv.k.dim)),
         key_pairs_(tiles_.k().stored->key_pairs),
@@ -29,25 +29,27 @@ class AttendMatmul {
         q_pairs_(key_pairs_ ? scratch.take<uint32_t>(size_t{rows_} * pair_stride) : nullptr),
         q_units_(key_pairs_ ? scratch.take<float>(rows_) : nullptr),
         scores_(scratch.take<float>(size_t{rows_} * score_stride)),
-        k_(scratch.take<float>(size_t{step_} * task.kv.k.dim)),
-        v_(scratch.take<float>(size_t{step_} * task.kv.v.dim)),
-        k_pairs_(key_pairs_ ? scratch.take<unsigned char>(k_tile_bytes() * step_ / tile_tokens)
-                            : nullptr),
-        v_pairs_(value_pairs_ ? scratch.take<unsigned char>(size_t{step_} * task.kv.v.dim * 2)
-                              : nullptr),
-        v_scales_(value_pairs_
-                      ? scratch.take<float>(size_t{step_} * value_pairs_->scales(task.kv.v.dim))
-                      : nullptr),
+        k_(scratch.take<float>(size_t{strip_tokens_} * task.kv.k.dim)),
+        v_(scratch.take<float>(size_t{strip_tokens_} * task.kv.v.dim)),
+        k_pairs_(key_pairs_
+                     ? scratch.take<unsigned char>(k_tile_bytes() * strip_tokens_ / tile_tokens)
+                     : nullptr),
+        v_pairs_(value_pairs_
+                     ? scratch.take<unsigned char>(size_t{strip_tokens_} * task.kv.v.dim * 2)
+                     : nullptr),
+        v_scales_(value_pairs_ ? scratch.take<float>(size_t{strip_tokens_} *
+                                                     value_pairs_->scales(task.kv.v.dim))
+                               : nullptr),
         weight_units_(value_pairs_ ? scratch.take<float>(rows_) : nullptr),
         sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
         row_in_pairs_(scratch.take<bool>(rows_)),
-        key_tiles_(scratch.take<const float*>(step_ / tile_tokens)),
-        pair_tiles_(scratch.take<const unsigned char*>(step_ / tile_tokens)),
+        key_tiles_(scratch.take<const float*>(strip_tokens_ / tile_tokens)),
+        pair_tiles_(scratch.take<const unsigned char*>(strip_tokens_ / tile_tokens)),
         ahead_(task.kv),
         seen_(task, scratch) {}
 
   void run() {
-    const Reach reach = reach_of(task_, step_);
+    const Reach reach = reach_of(task_, strip_tokens_);
     for (uint32_t head = task_.head_begin; head < task_.head_end; head++) {
       begin_head(head);
       walk(task_.begin, reach.sinks_end);
@@ -106,11 +108,14 @@ class AttendMatmul {
   }
 
   void walk(uint64_t begin, uint64_t end) {
-    for (uint64_t at = begin / step_ * step_; begin < end && at < end; at += step_) {
-      const uint64_t from = at > begin ? at : begin, to = at + step_ < end ? at + step_ : end;
-      seen_.begin_step(at, from, to);
+    for (uint64_t at = begin / strip_tokens_ * strip_tokens_; begin < end && at < end;
+         at += strip_tokens_) {
+      const uint64_t from = at > begin ? at : begin,
+                     to = at + strip_tokens_ < end ? at + strip_tokens_ : end;
+      seen_.begin_strip(at, from, to);
       unpack();
-      ahead_.begin(head_, at + step_, at + 2 * step_ < end ? at + 2 * step_ : end, products());
+      ahead_.begin(head_, at + strip_tokens_,
+                   at + 2 * strip_tokens_ < end ? at + 2 * strip_tokens_ : end, products());
       multiply_scores();
       weigh();
       if (finite_ || v_in_pairs_) multiply_values();
@@ -118,9 +123,9 @@ class AttendMatmul {
     }
   }
 
-  // The number of products of register tiles in a step.
+  // The number of products of register tiles in a strip.
   uint32_t products() const {
-    return (step_ + task_.kv.v.dim) / columns_at_once * (rows_ / tile_rows<0> + 1);
+    return (strip_tokens_ + task_.kv.v.dim) / columns_at_once * (rows_ / tile_rows<0> + 1);
   }
 
   void unpack() {
@@ -148,13 +153,14 @@ class AttendMatmul {
 
   bool unpack_values(uint32_t tile, TokenMask present) {
     float* const v = v_ + size_t{tile} * tile_tokens * tile_tokens;
-    if (present != 0) tiles_.unpack_values(0, head_, v, tile_tokens, size_t{step_} * tile_tokens);
+    if (present != 0)
+      tiles_.unpack_values(0, head_, v, tile_tokens, size_t{strip_tokens_} * tile_tokens);
     return clean_values(v, present);
   }
 
   bool copy_values(uint32_t tile, TokenMask present) {
     const unsigned char* const values = present != 0 ? tiles_.values(0, head_) : nullptr;
-    return value_pairs_->copy(values, task_.kv.v.dim, present, step_,
+    return value_pairs_->copy(values, task_.kv.v.dim, present, strip_tokens_,
                               v_pairs_ + size_t{tile} * tile_tokens * 32,
                               v_scales_ + tile * tile_tokens);
   }
@@ -195,7 +201,8 @@ class AttendMatmul {
   [[gnu::noinline]] bool clean_values(float* v, TokenMask present) const {
     using F = Floats<Isa>;
     F poison(0.0f);
-    for (uint32_t d = 0; d < task_.kv.v.dim; d += tile_tokens, v += size_t{step_} * tile_tokens) {
+    for (uint32_t d = 0; d < task_.kv.v.dim;
+         d += tile_tokens, v += size_t{strip_tokens_} * tile_tokens) {
       for (uint32_t t = 0; t < tile_tokens; t++) {
         for (uint32_t n = 0; n < tile_tokens; n += F::size) {
           const F x = F::load_aligned(v + t * tile_tokens + n);
@@ -335,10 +342,11 @@ class AttendMatmul {
       const unsigned char* b[2];
       for (uint32_t i = 0; i < vectors; i++) {
         const uint32_t at = column + i * static_cast<uint32_t>(Floats<Isa>::size);
-        b[i] = v_pairs_ + (size_t{at / tile_tokens} * step_ + begin) * 32 +
+        b[i] = v_pairs_ + (size_t{at / tile_tokens} * strip_tokens_ + begin) * 32 +
                at % tile_tokens * value_pairs_->column_bytes;
       }
-      const float* const scales = v_scales_ + step_ * value_pairs_->scale_of(column) + begin;
+      const float* const scales =
+          v_scales_ + strip_tokens_ * value_pairs_->scale_of(column) + begin;
       value_pairs_->multiply[size](vectors, weights, weight_units_ + row, b, scales, end - begin,
                                    out, value_dim);
       return;
@@ -346,7 +354,8 @@ class AttendMatmul {
     const float* b[2];
     for (unsigned n = 0; n < vectors; n++) {
       const uint32_t at = column + n * static_cast<uint32_t>(Floats<Isa>::size);
-      b[n] = v_ + (size_t{at / tile_tokens} * step_ + begin) * tile_tokens + at % tile_tokens;
+      b[n] =
+          v_ + (size_t{at / tile_tokens} * strip_tokens_ + begin) * tile_tokens + at % tile_tokens;
     }
     multiply_rows<Isa, tile_rows<size>, score_stride, 1>(vectors, weights, b, end - begin, true,
                                                          out, value_dim);
@@ -360,15 +369,15 @@ class AttendMatmul {
     for (uint32_t row = 0; row < rows_; row++)
       for (uint32_t tile = seen_.first_tile(); tile * tile_tokens < seen_.end_of(row); tile++)
         add_seen<Isa>(
-            v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens, size_t{step_} * tile_tokens,
-            seen_.seen_by_row(row, tile),
+            v_ + size_t{tile} * tile_tokens * tile_tokens, tile_tokens,
+            size_t{strip_tokens_} * tile_tokens, seen_.seen_by_row(row, tile),
             v_in_pairs_ ? no_weights : scores_ + size_t{row} * score_stride + tile * tile_tokens,
             value_dim, out_ + size_t{row} * value_dim);
   }
 
   const AttendTask& task_;
   const uint32_t rows_;
-  const uint32_t step_;  // tokens that are unpacked at a time
+  const uint32_t strip_tokens_;  // tokens that are unpacked at a time
   TileReader<Isa> tiles_;
   float* const q_;  // rows that are not in pairs, packed by register tiles
   // NULL if K or V is not multiplied in pairs. Then their arrays are NULL, too.
@@ -376,12 +385,12 @@ class AttendMatmul {
   const ValuePairOps* const value_pairs_;
   uint32_t* const q_pairs_;
   float* const q_units_;          // by row
-  float* const scores_;           // of a step; then weights
-  float* const k_;                // K of a step, [tile][dim][16 tokens]
-  float* const v_;                // V of a step, [16 dims][token][16]
-  unsigned char* const k_pairs_;  // K of a step by tiles
-  unsigned char* const v_pairs_;  // V of a step, in panels of 16 dims
-  float* const v_scales_;         // [scale][token of the step]
+  float* const scores_;           // of a strip; then weights
+  float* const k_;                // K of a strip, [tile][dim][16 tokens]
+  float* const v_;                // V of a strip, [16 dims][token][16]
+  unsigned char* const k_pairs_;  // K of a strip by tiles
+  unsigned char* const v_pairs_;  // V of a strip, in panels of 16 dims
+  float* const v_scales_;         // [scale][token of the strip]
   float* const weight_units_;     // by row
   float* const sums_;
   bool* const row_in_pairs_;
@@ -390,8 +399,8 @@ class AttendMatmul {
   TilesAhead<Isa> ahead_;
   SeenRows<Isa> seen_;
   uint32_t head_ = 0;
-  bool finite_ = true;                             // all numbers of V in the step are finite
-  bool v_in_pairs_ = false;                        // V of the step is multiplied in pairs
+  bool finite_ = true;                             // all numbers of V in the strip are finite
+  bool v_in_pairs_ = false;                        // V of the strip is multiplied in pairs
   bool some_in_pairs_ = false, some_not_ = false;  // true if some rows are in pairs, or not
   float* out_ = nullptr;
   float* max_ = nullptr;

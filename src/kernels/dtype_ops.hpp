@@ -45,10 +45,10 @@ struct DtypeOps {
   void (*prepare_query)(const float* row, uint32_t dim, float scale, void* to);
   // [0] takes one tile, [1] max_k_tiles or max_v_tiles; the second index is for 1, 2, 4 and
   // max_rows rows.
-  Scores scores[tiles_per_step][4];
-  Accumulate accumulate[tiles_per_step][4];
+  Scores scores[tiles_per_strip][4];
+  Accumulate accumulate[tiles_per_strip][4];
   // The same for results that become bf16. Weights may then be rounded to bf16.
-  Accumulate accumulate_rounded[tiles_per_step][4];
+  Accumulate accumulate_rounded[tiles_per_strip][4];
   const StoredOps* stored;
 };
 
@@ -95,7 +95,7 @@ static inline PlainOps plain_ops_of(const SetOps& set, pkv_layout layout, const 
 }
 
 // The rows of the largest register tile. int4 has separate sums for each of the two tiles of a
-// step, so there are not enough registers for 8 rows.
+// strip, so there are not enough registers for 8 rows.
 template <class Isa>
 constexpr unsigned direct_rows(pkv_dtype dtype) {
   return dtype == PKV_INT4 ? 4 : Isa::direct_rows;

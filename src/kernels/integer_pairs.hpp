@@ -1,6 +1,6 @@
 // int8 and int4 in pairs of 16-bit integers. Queries are rounded as for few rows
 // (integer_keys.hpp). Weights times scales of V are rounded to integers of 15 bits; their unit is
-// chosen for each row and step.
+// chosen for each row and strip.
 #pragma once
 
 #include "kernels/matmul.hpp"
@@ -126,20 +126,20 @@ struct IntegerValuePairs {
   }
   static uint32_t scale_of(uint32_t d) { return dtype == PKV_INT8 ? 0 : 1 + d / int4_group_size; }
 
-  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t step,
-                   unsigned char* to, float* scales) {
+  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present,
+                   uint32_t strip_tokens, unsigned char* to, float* scales) {
     if (present != 0) {
       for (uint32_t word = 0; word < tile_tokens / p; word++)
         for (uint32_t d = 0; d < dim; d += lanes) {
           const Words<Isa> words = load_words<Isa>(tile + (size_t{word} * dim + d) * 4);
           unsigned char* const panel =
-              to + d / tile_tokens * size_t{step} * 32 + d % tile_tokens * 4;
+              to + d / tile_tokens * size_t{strip_tokens} * 32 + d % tile_tokens * 4;
           for (unsigned e = 0; e < p / 2; e++)
             signed_pair<Isa, dtype>(words, e).store_aligned(
                 reinterpret_cast<uint32_t*>(panel + (word * p / 2 + e) * 64));
         }
     }
-    return copy_scales(tile, dim, present, step, scales);
+    return copy_scales(tile, dim, present, strip_tokens, scales);
   }
 
   static float absorb(float* scores, uint32_t n, uint32_t end, const float* scales, uint32_t dim,
@@ -187,8 +187,8 @@ struct IntegerValuePairs {
   static constexpr unsigned p = interleaved(dtype), lanes = F::size;
 
   // Scales that are not finite, and those of tokens that are not present, become 0.
-  static bool copy_scales(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t step,
-                          float* to) {
+  static bool copy_scales(const unsigned char* tile, uint32_t dim, TokenMask present,
+                          uint32_t strip_tokens, float* to) {
     const size_t begin = size_t{dim} * tile_tokens * element_bits(dtype) / 8;
     bool finite = true;
     for (uint32_t t = 0; t < tile_tokens; t++) {
@@ -199,7 +199,7 @@ struct IntegerValuePairs {
           scale = IntegerValueTile<Isa, dtype>::token_scale(tile + begin, g * int4_group_size, t);
         if (!(scale - scale == 0)) finite = false, scale = 0;
         if (scale > largest) largest = scale;
-        to[scale_of(g * int4_group_size) * step + t] = scale;
+        to[scale_of(g * int4_group_size) * strip_tokens + t] = scale;
       }
       to[t] = largest;
     }

@@ -8,12 +8,12 @@
 namespace pkv::kernels {
 
 // The largest integer that stands for a weight times a scale. The unit is chosen for each row and
-// step: at most 2^-16 of its largest product.
+// strip: at most 2^-16 of their largest product.
 inline constexpr float weight_range = 32767.0f;
 
-// The scales of V of the tiles of a step: [tile][number of the scale in a row][vector of tokens].
+// The scales of V of the tiles of a strip: [tile][number of the scale in a row][vector of tokens].
 template <class Isa, unsigned max_scales>
-using TileScales = Floats<Isa>[tiles_per_step][max_scales][vectors_per_tile<Isa>];
+using TileScales = Floats<Isa>[tiles_per_strip][max_scales][vectors_per_tile<Isa>];
 
 // A product x becomes the integer x * inverse, and sums of integers are multiplied by factor.
 // factor is NaN if a product is not finite. Scales are not negative.

@@ -2,7 +2,7 @@
 // all rows. Each token has a lane of its own, so no sum goes across lanes.
 //
 //   KeyTile<Isa, dtype>
-//     max_tiles                     how many tiles are worth taking in one step
+//     max_tiles                     how many tiles are worth taking at once
 //     query_bytes(dim)              of a prepared row; 0: rows are taken as they are, in fp32
 //     prepare(row, dim, scale, to)  writes a prepared row
 //     scores<rows, tiles>(q, dim, at, next, scores)
@@ -22,9 +22,9 @@ namespace pkv::kernels {
 
 using ScoreRow = float[tile_tokens];
 
-// The number of tiles that are read in one step. The queries and results of a head are used for all
-// of them before those of the next head replace them in the L1 cache.
-inline constexpr uint32_t tiles_per_step = 2;
+// The number of tiles of a strip with few rows. They are read together: the queries and results of
+// a head are used for all of them before those of the next head replace them in the L1 cache.
+inline constexpr uint32_t tiles_per_strip = 2;
 
 // The addresses of some tiles. Tiles called `next` are only prefetched.
 using TilePointers = const unsigned char* const*;

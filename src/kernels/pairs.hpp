@@ -1,6 +1,6 @@
-// K and V of a step as matrices of pairs of 16-bit numbers, for instruction sets that multiply such
-// pairs and add up the two products: twice as many products per instruction as in fp32. A word has
-// two dims of K, or two tokens of V. The functions depend on the dtype; the numbers are bf16
+// K and V of a strip as matrices of pairs of 16-bit numbers, for instruction sets that multiply
+// such pairs and add up the two products: twice as many products per instruction as in fp32. A word
+// has two dims of K, or two tokens of V. The functions depend on the dtype; the numbers are bf16
 // (isa/avx512_bf16.hpp, isa/neon_bf16.hpp) or integers (integer_pairs.hpp).
 #pragma once
 
@@ -34,13 +34,13 @@ struct ValuePairOps {
   size_t column_bytes;
   // True if copy() writes numbers that are not finite as 0.
   bool skip_not_finite;
-  // The number of scales of each token that are kept beside the pairs, [scale][step], and the one
-  // that multiply() takes for dim d.
+  // The number of scales of each token that are kept beside the pairs, [scale][token of the strip],
+  // and the one that multiply() takes for dim d.
   uint32_t (*scales)(uint32_t dim);
   uint32_t (*scale_of)(uint32_t d);
-  // Writes the pairs of a tile, in panels that are step * 32 bytes apart, and its scales. If no
-  // token is present, the tile is not read. Returns false if a number is not finite.
-  bool (*copy)(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t step,
+  // Writes the pairs of a tile, in panels that are strip_tokens * 32 bytes apart, and its scales.
+  // If no token is present, the tile is not read. Returns false if a number is not finite.
+  bool (*copy)(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t strip_tokens,
                unsigned char* to, float* scales);
   // Replaces n scores of a row by weights in pairs, and those behind them by 0, up to `end`.
   // Returns the unit of the weights.

@@ -1,4 +1,4 @@
-// Records the tokens of a step that each row of a task sees. A step is a few tiles of a sequence
+// Records the tokens of a strip that each row of a task sees. A strip is a few tiles of a sequence
 // that are unpacked together and multiplied with all rows.
 #pragma once
 
@@ -29,8 +29,8 @@ class SeenRows {
     for (uint32_t row = 0; row < rows_; row++) saw_[row] = false;
   }
 
-  // Begins the step whose first position is `base`. The task reads positions [from, to) of it.
-  void begin_step(uint64_t base, uint64_t from, uint64_t to) {
+  // Begins the strip whose first position is `base`. The task reads positions [from, to) of it.
+  void begin_strip(uint64_t base, uint64_t from, uint64_t to) {
     base_ = base, from_ = from, to_ = to;
     first_tile_ = static_cast<uint32_t>((from - base) / tile_tokens);
     tiles_end_ = static_cast<uint32_t>((to - base + tile_tokens - 1) / tile_tokens);
@@ -43,7 +43,7 @@ class SeenRows {
     if (!all_whole_) find_ends();
   }
 
-  // The tiles of the step that are read.
+  // The tiles of the strip that are read.
   uint32_t first_tile() const { return first_tile_; }
   uint32_t tiles_end() const { return tiles_end_; }
   uint64_t position_of(uint32_t tile) const { return base_ + tile * tile_tokens; }
@@ -57,23 +57,23 @@ class SeenRows {
   }
 
   // Returns the end of the tokens that a row has to process, counted from the first token of the
-  // step: 0, or the end of the last tile in which it sees a token.
-  uint32_t end_of(uint32_t row) const { return all_whole_ ? end_of_step() : ends_[row]; }
+  // strip: 0, or the end of the last tile in which it sees a token.
+  uint32_t end_of(uint32_t row) const { return all_whole_ ? end_of_strip() : ends_[row]; }
   uint32_t end_of_rows(uint32_t row, uint32_t n) const {
-    if (all_whole_) return end_of_step();
+    if (all_whole_) return end_of_strip();
     uint32_t end = 0;
     for (uint32_t r = row; r < row + n; r++) end = ends_[r] > end ? ends_[r] : end;
     return end;
   }
 
-  // Returns whether the row saw a token in any step of the head.
+  // Returns whether the row saw a token in any strip of the head.
   bool saw(uint32_t row) const { return all_saw_ || saw_[row]; }
-  // Returns whether the row sees all tokens of the step.
-  bool row_sees_all(uint32_t row) const { return sees_up_to(row) == end_of_step(); }
-  // Returns the end of the first tiles of the step of which the row sees all tokens, counted from
-  // the first token of the step.
+  // Returns whether the row sees all tokens of the strip.
+  bool row_sees_all(uint32_t row) const { return sees_up_to(row) == end_of_strip(); }
+  // Returns the end of the first tiles of the strip of which the row sees all tokens, counted from
+  // the first token of the strip.
   uint32_t sees_up_to(uint32_t row) const {
-    return all_whole_ ? end_of_step() : whole_ends_[query_of(row)];
+    return all_whole_ ? end_of_strip() : whole_ends_[query_of(row)];
   }
   TokenMask seen_by_row(uint32_t row, uint32_t tile) const { return seen(query_of(row), tile); }
 
@@ -82,8 +82,8 @@ class SeenRows {
  private:
   [[gnu::noinline]] void find_ends() {
     for (uint32_t i = 0; i < task_.queries; i++) {
-      whole_ends_[i] = whole_end_in_step(task_.query[i]);
-      uint32_t end = whole_ends_[i] == end_of_step() ? whole_ends_[i] : 0;
+      whole_ends_[i] = whole_end_in_strip(task_.query[i]);
+      uint32_t end = whole_ends_[i] == end_of_strip() ? whole_ends_[i] : 0;
       for (uint32_t tile = tiles_end_; tile > first_tile_ && end == 0; tile--)
         if (seen(i, tile - 1) != 0) end = tile * tile_tokens;
       for (uint32_t g = 0; g < task_.heads_per_kv_head; g++) {
@@ -93,7 +93,7 @@ class SeenRows {
     }
   }
 
-  uint32_t end_of_step() const { return tiles_end_ * tile_tokens; }
+  uint32_t end_of_strip() const { return tiles_end_ * tile_tokens; }
 
   // Returns the position up to which a query sees all from its begin on.
   uint64_t whole_end(const QueryView& query) const {
@@ -101,7 +101,7 @@ class SeenRows {
     return query.mask != nullptr && query.mask_begin < end ? query.mask_begin : end;
   }
 
-  uint32_t whole_end_in_step(const QueryView& query) const {
+  uint32_t whole_end_in_strip(const QueryView& query) const {
     const uint64_t from = position_of(first_tile_);
     if (has_hole_ || from < query.begin || from < task_.begin) return 0;
     uint64_t end = whole_end(query);
@@ -127,9 +127,9 @@ class SeenRows {
   uint64_t all_begin_ = 0, all_end_ = 0;  // what all queries see
   uint64_t base_ = 0, from_ = 0, to_ = 0;
   uint32_t first_tile_ = 0, tiles_end_ = 0;
-  bool has_hole_ = false;   // in the step
-  bool all_whole_ = false;  // all rows see all tokens of the step
-  bool all_saw_ = false;    // and of some step of the head
+  bool has_hole_ = false;   // in the strip
+  bool all_whole_ = false;  // all rows see all tokens of the strip
+  bool all_saw_ = false;    // and of some strip of the head
 };
 
 }  // namespace pkv::kernels

@@ -21,8 +21,8 @@ class TileReader {
         latent_(kv.v.data == nullptr),
         plain_k_(plain_ops_of(ops, kv.layout, kv.k)),
         plain_v_(latent_ ? plain_k_ : plain_ops_of(ops, kv.layout, kv.v)),
-        k_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
-        v_tiles_(scratch.take<unsigned char>(tiles_per_step * max_tile_bytes)),
+        k_tiles_(scratch.take<unsigned char>(tiles_per_strip * max_tile_bytes)),
+        v_tiles_(scratch.take<unsigned char>(tiles_per_strip * max_tile_bytes)),
         columns_(scratch.take<float>(max_dim * tile_tokens)),
         k_floats_(floats_of(kv.k, scratch)),
         v_floats_(latent_ ? nullptr : floats_of(kv.v, scratch)) {}
@@ -34,7 +34,7 @@ class TileReader {
   const DtypeOps* plain_k() const { return plain_k_.ops; }
   const DtypeOps* plain_v() const { return plain_v_.ops; }
 
-  // Makes the tile at `position` tile number i of the step. Only tokens of `present` can be read.
+  // Makes the tile at `position` tile number i of the strip. Only tokens of `present` can be read.
   void put(uint32_t i, uint64_t position, TokenMask present) {
     present_[i] = present;
     if (kv_.layout == PKV_LAYOUT_PACKED) {
@@ -44,13 +44,13 @@ class TileReader {
     find_rows(i, position, present);
   }
 
-  // Sets the tile that becomes number i in the next step. Until then it is number tiles_per_step +
-  // i, and only its addresses can be used.
+  // Sets the tile that becomes number i in the next strip. Until then it is number
+  // tiles_per_strip + i, and only its addresses can be used.
   void put_next(uint32_t i, uint64_t position, TokenMask present) {
     if (kv_.layout == PKV_LAYOUT_PACKED)
-      places_[tiles_per_step + i] = row_of(kv_, position);
+      places_[tiles_per_strip + i] = row_of(kv_, position);
     else
-      find_rows(tiles_per_step + i, position, present);
+      find_rows(tiles_per_strip + i, position, present);
   }
 
   const unsigned char* keys(uint32_t i, uint32_t head) {
@@ -110,7 +110,7 @@ class TileReader {
   using RowAddresses = const unsigned char* [tile_tokens];
 
   static float* floats_of(const SideView& side, Scratch& scratch) {
-    return is_converted(side) ? scratch.take<float>(tiles_per_step * tile_tokens * side.dim)
+    return is_converted(side) ? scratch.take<float>(tiles_per_strip * tile_tokens * side.dim)
                               : nullptr;
   }
 
@@ -196,11 +196,11 @@ class TileReader {
   float* const columns_;   // K of a tile in fp32, where V is a part of it
   float* const k_floats_;  // converted rows, or NULL
   float* const v_floats_;
-  RowAddresses k_converted_[tiles_per_step], v_converted_[tiles_per_step];
-  TokenMask present_[tiles_per_step] = {};
-  Slot places_[2 * tiles_per_step] = {};
+  RowAddresses k_converted_[tiles_per_strip], v_converted_[tiles_per_strip];
+  TokenMask present_[tiles_per_strip] = {};
+  Slot places_[2 * tiles_per_strip] = {};
   // The rows of plain tiles, for KV head 0.
-  RowAddresses k_rows_[2 * tiles_per_step], v_rows_[2 * tiles_per_step];
+  RowAddresses k_rows_[2 * tiles_per_strip], v_rows_[2 * tiles_per_strip];
 };
 
 }  // namespace pkv::kernels

@@ -1,5 +1,5 @@
-// Prefetches the tiles of the next step into the L2 cache, a few lines between any two products, so
-// that memory is read while the CPU multiplies. Only packed tiles are prefetched.
+// Prefetches the tiles of the next strip into the L2 cache, a few lines between any two products,
+// so that memory is read while the CPU multiplies. Only packed tiles are prefetched.
 #pragma once
 
 #include "kernels/keys.hpp"

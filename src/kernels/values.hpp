@@ -4,7 +4,7 @@
 // tile.
 //
 //   ValueTile<Isa, dtype>
-//     max_tiles    how many tiles are worth taking in one step
+//     max_tiles    how many tiles are worth taking at once
 //     accumulate<rows, tiles>(at, next, weights, dim, out)
 //                  weights of row r and tile i are at weights[i * rows + r]
 //                  rows of out are dim floats apart

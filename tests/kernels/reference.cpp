@@ -148,12 +148,12 @@ std::vector<double> Reference::score(const Problem& problem) {
 }
 
 void Reference::add_rounding_of_weights(const Problem& problem, const std::vector<double>& weights,
-                                        uint64_t step, std::vector<double>& to) const {
+                                        uint64_t strip_tokens, std::vector<double>& to) const {
   const uint32_t dims = problem.value_dim;
   for (size_t begin = 0, end; begin < weights.size(); begin = end) {
     double largest = 0;
-    for (end = begin; end < weights.size() &&
-                      problem.tokens[end].position / step == problem.tokens[begin].position / step;
+    for (end = begin; end < weights.size() && problem.tokens[end].position / strip_tokens ==
+                                                  problem.tokens[begin].position / strip_tokens;
          end++)
       for (uint32_t d = 0; d < dims; d++)
         largest = std::max(largest, weights[end] * problem.tokens[end].v_scale[d]);

@@ -70,7 +70,7 @@ struct Rounding {
   bool integer_query;
   // The relative rounding of a weight before it is multiplied by V.
   double weights;
-  // The products of weights and scales of V are rounded to 2^-16 of the largest one in a step.
+  // The products of weights and scales of V are rounded to 2^-16 of the largest one in a strip.
   enum class Weights { floats, integers_few_rows, integers_many_rows } integer_weights;
 };
 
@@ -99,8 +99,8 @@ struct Rounding {
 //     (2 r + 2 (T + steps) u + 4 u) sum p|v| / sum p
 //                                       for numerator and denominator
 //     weights sum p|v| / sum p          for the rounding of weights
-//     (1 + 2^-8) 2^-16 (sum over steps of max(p s) sum |v| / s) / sum p
-//                                       for integer_weights, with s the scales; a step has at most
+//     (1 + 2^-8) 2^-16 (sum over strips of max(p s) sum |v| / s) / sum p
+//                                       for integer_weights, with s the scales; a strip has at most
 //                                       32 tokens with few rows, 128 with many
 //     1e-35                             for denormals; 1e-25 with integer_weights, where numbers
 //                                       below 1e-30 become 0
@@ -121,7 +121,7 @@ class Reference {
  private:
   std::vector<double> score(const Problem& problem);
   void add_rounding_of_weights(const Problem& problem, const std::vector<double>& weights,
-                               uint64_t step, std::vector<double>& to) const;
+                               uint64_t strip_tokens, std::vector<double>& to) const;
   double relative(double steps, const Rounding& rounding) const;
 
   bool saw_nothing_;

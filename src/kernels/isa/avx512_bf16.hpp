@@ -223,10 +223,10 @@ struct ValueTile<Isa, PKV_BF16> : PairValueTile<Isa, PKV_BF16> {};
 template <DotsPairs Isa>
 struct ValuePairs<Isa, PKV_BF16> : Bf16ValuePairs<Isa> {
   static constexpr size_t column_bytes = 4;
-  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t step,
-                   unsigned char* to, float*) {
+  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present,
+                   uint32_t strip_tokens, unsigned char* to, float*) {
     return copy_bf16_panels(present != 0 ? tile : ValuePairs::no_tile, dim, present, to,
-                            size_t{step} * 32);
+                            size_t{strip_tokens} * 32);
   }
 
   static float absorb(float* scores, uint32_t n, uint32_t end, const float*, uint32_t dim,

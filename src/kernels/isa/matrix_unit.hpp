@@ -29,7 +29,7 @@ class AttendMatrixUnit {
         weight_parts_(parts_of_weights(task.results)),
         rounded_keys_(task.results == PKV_F16 && task.kv.k.dtype == PKV_F16),
         rounded_values_(task.results == PKV_F16 && task.kv.v.dtype == PKV_F16),
-        step_(step_of(key_parts_ * padded_dim_ + value_parts_ * value_dim_)),
+        strip_tokens_(tokens_of_strip(key_parts_ * padded_dim_ + value_parts_ * value_dim_)),
         tiles_(task.kv, ops, scratch),
         q_(scratch.take<unsigned char>(q_part() * max_parts)),
         k_(scratch.take<unsigned char>(k_part() * key_parts_)),
@@ -37,19 +37,19 @@ class AttendMatrixUnit {
         weights_(scratch.take<unsigned char>(weights_part() * weight_parts_)),
         scores_{scratch.take<float>(size_t{block_rows} * score_stride),
                 scratch.take<float>(size_t{block_rows} * score_stride)},
-        k_scales_(scratch.take<float>(step_)),
-        v_scales_(scratch.take<float>(step_)),
+        k_scales_(scratch.take<float>(strip_tokens_)),
+        v_scales_(scratch.take<float>(strip_tokens_)),
         floats_(scratch.take<float>(size_t{max_dim} * tile_tokens)),
         sums_(scratch.take<float>(size_t{rows_} * tile_tokens)),
         query_parts_(scratch.take<QueryParts>(rows_)),
-        key_blocks_(scratch.take<const unsigned char*>(step_ / tile_tokens)),
-        bad_values_(scratch.take<TokenMask>(step_ / tile_tokens)),
+        key_blocks_(scratch.take<const unsigned char*>(strip_tokens_ / tile_tokens)),
+        bad_values_(scratch.take<TokenMask>(strip_tokens_ / tile_tokens)),
         ahead_(task.kv),
         seen_(task, scratch) {}
 
   void run() {
     const typename Unit::KeptConfig kept;
-    const Reach reach = reach_of(task_, step_);
+    const Reach reach = reach_of(task_, strip_tokens_);
     for (uint32_t head = task_.head_begin; head < task_.head_end; head++) {
       begin_head(head);
       walk(task_.begin, reach.sinks_end);
@@ -72,14 +72,14 @@ class AttendMatrixUnit {
   static constexpr size_t weights_stride = segment_tokens * 2 + 64;
 
   // The number of tokens whose K and V fit into the L2 cache, in whole segments.
-  static uint32_t step_of(uint32_t parts_of_token) {
+  static uint32_t tokens_of_strip(uint32_t parts_of_token) {
     const uint32_t segments = (384u << 10) / (parts_of_token * 2) / segment_tokens;
     return (segments > 4 ? 4 : segments < 1 ? 1 : segments) * segment_tokens;
   }
 
   size_t q_part() const { return size_t{rows_} * padded_dim_ * 2; }
-  size_t k_part() const { return size_t{step_} * padded_dim_ * 2; }
-  size_t v_part() const { return size_t{step_} * value_dim_ * 2; }
+  size_t k_part() const { return size_t{strip_tokens_} * padded_dim_ * 2; }
+  size_t v_part() const { return size_t{strip_tokens_} * value_dim_ * 2; }
   static constexpr size_t weights_part() { return block_rows * weights_stride; }
   static unsigned last_product(bool rounded) { return rounded ? 1 : max_parts - 1; }
 
@@ -118,14 +118,17 @@ class AttendMatrixUnit {
     return parts;
   }
 
-  // ---- Steps ----
+  // ---- Strips ----
 
   void walk(uint64_t begin, uint64_t end) {
-    for (uint64_t at = begin / step_ * step_; begin < end && at < end; at += step_) {
-      seen_.begin_step(at, at > begin ? at : begin, at + step_ < end ? at + step_ : end);
+    for (uint64_t at = begin / strip_tokens_ * strip_tokens_; begin < end && at < end;
+         at += strip_tokens_) {
+      seen_.begin_strip(at, at > begin ? at : begin,
+                        at + strip_tokens_ < end ? at + strip_tokens_ : end);
       unpack();
-      ahead_.begin(head_, at + step_, at + 2 * step_ < end ? at + 2 * step_ : end,
-                   rows_ * ((step_ + segment_tokens - 1) / segment_tokens));
+      ahead_.begin(head_, at + strip_tokens_,
+                   at + 2 * strip_tokens_ < end ? at + 2 * strip_tokens_ : end,
+                   rows_ * ((strip_tokens_ + segment_tokens - 1) / segment_tokens));
       for (uint32_t row = 0; row < rows_; row += block_rows)
         multiply_block_of_rows(row, rows_ - row < block_rows ? rows_ - row : block_rows);
     }
@@ -226,7 +229,7 @@ class AttendMatrixUnit {
     static_assert(packed_v_index(PKV_INT8, 0, 1, 0) == 2, "tokens of a word: 0, 2, 1, 3");
     _mm512_store_ps(scales, _mm512_setzero_ps());
     if (present == 0) {
-      for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
+      for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{strip_tokens_} * 32)
         __builtin_memset(to, 0, tile_tokens * 32);
       return 0;
     }
@@ -234,7 +237,7 @@ class AttendMatrixUnit {
     const __m512 x = _mm512_maskz_loadu_ps(static_cast<__mmask16>(present),
                                            tile + size_t{value_dim_} * tile_tokens);
     _mm512_mask_store_ps(scales, finite_lanes(x), x);
-    for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
+    for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{strip_tokens_} * 32)
       for (uint32_t t = 0; t < tile_tokens; t += 4) {
         const __m512i words = _mm512_loadu_si512(tile + size_t{t} * value_dim_ + d * 4);
         _mm512_store_si512(to + t * 32, integer_pairs<0, 2>(words));
@@ -246,7 +249,7 @@ class AttendMatrixUnit {
   // Copies V that is bf16 already. Returns the tokens with numbers that are not finite; these
   // become 0.
   TokenMask copy_values(TokenMask present, unsigned char* to) {
-    const size_t panel_stride = size_t{step_} * 32;
+    const size_t panel_stride = size_t{strip_tokens_} * 32;
     if (copy_bf16_panels(tiles_.values(0, head_), value_dim_, present, to, panel_stride)) return 0;
     TokenMask bad = 0;
     for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += panel_stride)
@@ -270,7 +273,7 @@ class AttendMatrixUnit {
   // 0.
   TokenMask cut_values(TokenMask present, unsigned char* to) {
     TokenMask bad = 0;
-    for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{step_} * 32)
+    for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{strip_tokens_} * 32)
       for (uint32_t t = 0; t < tile_tokens; t += 2)
         put_pairs(finite_value(d, t, present, bad), finite_value(d, t + 1, present, bad),
                   value_parts_, rounded_values_, to + t * 32, v_part());
@@ -308,7 +311,7 @@ class AttendMatrixUnit {
 
   // ---- A block of rows ----
 
-  // Some tokens of a step, and the scores of the block's rows.
+  // Some tokens of a strip, and the scores of the block's rows.
   struct Segment {
     uint32_t begin, end;
     float* scores;
@@ -540,7 +543,7 @@ class AttendMatrixUnit {
   void multiply_values(const Segment& segment) {
     const unsigned char* panels[max_dim / tile_tokens];
     for (uint32_t i = 0; i < value_dim_ / tile_tokens; i++)
-      panels[i] = v_ + (size_t{i} * step_ + segment.begin) * 32;
+      panels[i] = v_ + (size_t{i} * strip_tokens_ + segment.begin) * 32;
     multiply_blocks<Unit, true>(
         PartPairs<Unit>(weight_parts_, value_parts_, last_product(rounded_values_)),
         {weights_, weights_part(), weights_stride}, {panels, v_part()}, block_size_,
@@ -575,7 +578,7 @@ class AttendMatrixUnit {
   const bool latent_;
   const unsigned key_parts_, value_parts_, weight_parts_;
   const bool rounded_keys_, rounded_values_;  // f16 for results of f16
-  const uint32_t step_;                       // tokens whose K and V are in parts at a time
+  const uint32_t strip_tokens_;               // tokens whose K and V are in parts at a time
   TileReader<Isa> tiles_;
   unsigned char* const q_;        // [part][row][padded dim]
   unsigned char* const k_;        // [part][tile][pair of dims][16 tokens][2], unless K is stored so
@@ -591,7 +594,7 @@ class AttendMatrixUnit {
   TokenMask* const bad_values_;  // by tile: tokens whose V is not finite; the unit uses 0
   TilesAhead<Isa> ahead_;
   SeenRows<Isa> seen_;
-  bool has_bad_values_ = false;  // in the step
+  bool has_bad_values_ = false;  // in the strip
   uint32_t block_row_ = 0, block_size_ = 0;
   Segment weighed_{};          // whose scores become weights
   uint32_t weighed_rows_ = 0;  // that have weights

@@ -162,8 +162,8 @@ template <MultipliesBf16 Isa>
 struct ValuePairs<Isa, PKV_BF16> : Bf16ValuePairs<Isa> {
   // V is [16 dims][4 tokens at a time][16][4]. Tokens that are not present become 0.
   static constexpr size_t column_bytes = 8;
-  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present, uint32_t step,
-                   unsigned char* to, float*) {
+  static bool copy(const unsigned char* tile, uint32_t dim, TokenMask present,
+                   uint32_t strip_tokens, unsigned char* to, float*) {
     if (present == 0) tile = Bf16ValuePairs<Isa>::no_tile;
     const uint16x8_t infinity = vdupq_n_u16(0x7F80);
     uint16x8_t infinite = vdupq_n_u16(0);
@@ -179,7 +179,8 @@ struct ValuePairs<Isa, PKV_BF16> : Bf16ValuePairs<Isa> {
           const uint16x8_t exponents = vandq_u16(vreinterpretq_u16_u32(row[i]), infinity);
           infinite = vorrq_u16(infinite, vceqq_u16(exponents, infinity));
         }
-        put_fours(to + d / tile_tokens * size_t{step} * 32 + d % tile_tokens * 8, row[0], row[1]);
+        put_fours(to + d / tile_tokens * size_t{strip_tokens} * 32 + d % tile_tokens * 8, row[0],
+                  row[1]);
       }
     }
     return vmaxvq_u16(infinite) == 0;
