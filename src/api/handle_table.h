@@ -11,7 +11,7 @@
 
 namespace pkv::api {
 
-// Whether readers of such an object are counted in stripes, as many threads read it at once.
+// Whether users of such an object are counted in stripes, as many threads use it at once.
 constexpr bool is_striped(Kind kind) {
   return kind == Kind::pool || kind == Kind::cache || kind == Kind::compute;
 }
@@ -26,7 +26,7 @@ constexpr uint32_t run_entries = 16;
 static_assert(max_chunks * chunk_entries <= no_entry && chunk_entries % run_entries == 0);
 
 // word = generation << 32 | state. Each entry has its own cache lines: each call changes the word
-// of its session, which would slow down readers of a pool in the same line.
+// of its session, which would slow down users of a pool in the same line.
 struct alignas(64) HandleEntry {
   std::atomic<uint64_t> word{uint64_t{1} << 32};
   std::atomic<uint64_t> holder{0};  // the batch that holds this session

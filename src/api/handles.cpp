@@ -147,7 +147,7 @@ bool Lease::acquire_plain() {
   return true;
 }
 
-// Leases of striped objects. A reader counts itself in a stripe and then reads the word; a call
+// Leases of striped objects. A user counts itself in a stripe and then reads the word; a call
 // that wants exclusive access marks the word and then reads the counts. At least one of them sees
 // the other (stripes.h says why). If both do, both calls are refused.
 void Lease::acquire_striped_shared() {
@@ -170,18 +170,18 @@ void Lease::acquire_striped_exclusive() {
   uint64_t word = entry_->word.load(std::memory_order_acquire);
   do {
     check(word);
-    // Checked before the mark is set: if there are readers already, the mark would only refuse
+    // Checked before the mark is set: if there are users already, the mark would only refuse
     // others in vain.
-    if ((word & written) || has_striped_readers()) fail_busy(handle_);
+    if ((word & written) || has_striped_users()) fail_busy(handle_);
   } while (!entry_->word.compare_exchange_weak(word, word | written, std::memory_order_seq_cst,
                                                std::memory_order_acquire));
   Stripes::make_visible();
-  if (!has_striped_readers()) return;
+  if (!has_striped_users()) return;
   entry_->word.fetch_and(~written, std::memory_order_release);
   fail_busy(handle_);
 }
 
-bool Lease::has_striped_readers() const {
+bool Lease::has_striped_users() const {
   const Stripes* const stripes = entry_->stripes.load(std::memory_order_acquire);
   return stripes != nullptr && stripes->any();
 }

@@ -8,8 +8,8 @@
 // memory can make it fail. Thus a call that fails its own checks never causes BUSY in others. A
 // call that reads a session in a batch leases the batch. One compare-and-swap checks the generation
 // and takes the lease. So a stale or forged handle is found before any pointer is followed, and no
-// object is closed while a call uses it. Many threads read pools, caches and computes at once, and
-// would contend for that word; so these readers are counted in stripes (stripes.h) instead. Entries
+// object is closed while a call uses it. Many threads use pools, caches and computes at once, and
+// would contend for that word; so these users are counted in stripes (stripes.h) instead. Entries
 // and stripes are never freed.
 #pragma once
 
@@ -33,8 +33,8 @@ struct HandleEntry;
 
 class Lease {
  public:
-  // Waits for getters if the access is exclusive. Readers of striped objects are never waited for:
-  // a call that closes such an object is refused. Throws INVALID_ARGUMENT (the handle is NULL),
+  // Waits for getters if the access is exclusive. Users of striped objects are never waited for: a
+  // call that closes such an object is refused. Throws INVALID_ARGUMENT (the handle is NULL),
   // STALE_HANDLE, BUSY or FORKED.
   Lease(uint64_t handle, Kind kind, Access access);
   ~Lease();
@@ -73,7 +73,7 @@ class Lease {
   bool acquire_plain();
   void acquire_striped_shared();
   void acquire_striped_exclusive();
-  bool has_striped_readers() const;
+  bool has_striped_users() const;
   bool acquire_through_batch();
   // The entry whose word counts this lease: that of the session, or of its batch.
   HandleEntry& leased() const;
@@ -82,7 +82,7 @@ class Lease {
   uint64_t handle_;
   Access access_;
   uint64_t batch_ = 0;      // the batch that is leased instead of its session; 0 for none
-  Stripes::Ticket ticket_;  // for readers of objects with stripes: where this one is counted
+  Stripes::Ticket ticket_;  // for users of objects with stripes: where this one is counted
 };
 
 // A handle that is not valid before open(), which cannot fail. Code that makes several handles

@@ -352,8 +352,8 @@ void expect_no_victims(pkv_cache cache, const std::vector<pkv_session>& step) {
   const Batch works = begin(cache, step, ones);
 }
 
-// The fork begins only if its tail is copied. So no watermark stays free once the index let go of
-// the tail.
+// The fork, which has not run yet, takes a block only if its tail is copied. So no watermark stays
+// free once the index let go of the tail.
 TEST(VictimsOfForks, LeaveNoWatermarkForACopyThatIsSkipped) {
   const Cache cache = create(
       SmallCache{.groups = {{}}, .blocks = 4, .storage = PKV_STORAGE_EXTERNAL, .watermark = 1});
@@ -363,10 +363,10 @@ TEST(VictimsOfForks, LeaveNoWatermarkForACopyThatIsSkipped) {
   Batch batch = begin(cache, {longer}, {32});
   commit(batch, std::vector<int32_t>(32, 7));
   CHECK(pkv_session_trim(longer, 20));
-  const Session begins = fork(longer);
+  const Session forked = fork(longer);
   longer.close();
   EXPECT_EQ(1u, pool_stats_of(cache).free_blocks);
-  expect_no_victims(cache, {runs, begins});
+  expect_no_victims(cache, {runs, forked});
 }
 
 // The tail of the fork has left the window of the session that it is of.

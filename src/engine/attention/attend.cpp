@@ -48,10 +48,10 @@ class SplitRunner {
     return query_floats_ + result_floats_ + whole_lines(kernel_bytes_ / sizeof(float) + 1);
   }
 
-  // Sets the scratch memory: `shared` has room for the results that need a merge, `workers` has
-  // worker_floats() for each worker.
-  void set_scratch(float* shared, float* workers) {
-    shared_ = shared;
+  // Sets the scratch memory: `merge_buffer` has room for the results that need a merge, `workers`
+  // has worker_floats() for each worker.
+  void set_scratch(float* merge_buffer, float* workers) {
+    merge_buffer_ = merge_buffer;
     workers_ = workers;
   }
 
@@ -61,7 +61,7 @@ class SplitRunner {
     prepare_queries(split, scratch);
     kernels::AttendTask task = task_of(split);
     task.q = scratch;
-    task.out = split.needs_merge ? shared_ + split.result_offset : scratch + query_floats_;
+    task.out = split.needs_merge ? merge_buffer_ + split.result_offset : scratch + query_floats_;
     task.max = task.out + work_.rows(split) * work_.heads(split) * call_.shape.value_floats();
     task.sum = task.max + work_.rows(split) * work_.heads(split);
     task.scratch = reinterpret_cast<unsigned char*>(scratch + query_floats_ + result_floats_);
@@ -78,7 +78,7 @@ class SplitRunner {
         std::span(parts_).subspan(first_part_[chunk_index], chunk.splits.size());
     for (size_t i = 0; i < parts.size(); i++) {
       const KvSplit& split = work_.splits()[chunk.splits[i]];
-      float* const out = result != nullptr ? result : shared_ + split.result_offset;
+      float* const out = result != nullptr ? result : merge_buffer_ + split.result_offset;
       const uint64_t rows = work_.rows(split) * work_.heads(split), first = chunk.first_rows[i];
       parts[i] = {out + first * floats, out + rows * floats + first,
                   out + rows * (floats + 1) + first, work_.rows(split)};
@@ -129,7 +129,7 @@ class SplitRunner {
   std::vector<size_t> first_part_;       // by chunk: its first element of parts_
   // The largest sizes that any split needs.
   size_t query_floats_ = 0, result_floats_ = 0, kernel_bytes_ = 0;
-  float* shared_ = nullptr;
+  float* merge_buffer_ = nullptr;
   float* workers_ = nullptr;
 };
 
@@ -152,14 +152,14 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
   std::optional<BlockMass> mass;
   if (weighs) mass.emplace(workers, pool, kernels, call, readings, work, lse);
   SplitRunner runner(kernels, call, work, lse);
-  const size_t shared = whole_lines(work.shared_floats());
-  ScratchPool::Buffer scratch(pool, shared + workers.threads() * runner.worker_floats());
-  runner.set_scratch(scratch.data(), scratch.data() + shared);
+  const size_t merge_floats = whole_lines(work.merge_floats());
+  ScratchPool::Buffer scratch(pool, merge_floats + workers.threads() * runner.worker_floats());
+  runner.set_scratch(scratch.data(), scratch.data() + merge_floats);
 
   workers.for_each(work.splits().size(),
                    [&](size_t i, unsigned worker) { runner.run(work.splits()[i], worker); });
   // The results that need a merge.
-  const size_t merged = work.shared_floats() == 0 ? 0 : work.chunks().size();
+  const size_t merged = work.merge_floats() == 0 ? 0 : work.chunks().size();
   workers.for_each(merged, [&](size_t i, unsigned) {
     const SplitChunk& chunk = work.chunks()[i];
     if (work.splits()[chunk.splits[0]].needs_merge) runner.finish(i, nullptr);

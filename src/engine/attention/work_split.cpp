@@ -209,13 +209,13 @@ void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uin
   }
 }
 
-// Decides which results need a merge, and gives them places in the shared memory.
+// Decides which results need a merge, and gives them places in the merge buffer.
 void WorkSplit::place_results() {
   for (KvSplit& split : splits_) {
     split.needs_merge = split.chunks.size() > 1 || chunks_[split.chunks[0]].splits.size() > 1;
     if (!split.needs_merge) continue;
-    split.result_offset = shared_floats_;
-    shared_floats_ += round_up(result_floats(split), 16);  // whole cache lines
+    split.result_offset = merge_floats_;
+    merge_floats_ += round_up(result_floats(split), 16);  // whole cache lines
   }
 }
 

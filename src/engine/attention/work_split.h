@@ -25,7 +25,7 @@ struct KvSplit {
   uint64_t begin, end;
   const kernels::QueryView* views;  // what each of these queries sees
   bool needs_merge;                 // false if it is the only split of its only chunk
-  size_t result_offset;  // if needs_merge: where its result is in the shared memory, in floats
+  size_t result_offset;  // if needs_merge: where its result is in the merge buffer, in floats
 };
 
 class WorkSplit {
@@ -52,8 +52,8 @@ class WorkSplit {
   size_t result_floats(const KvSplit& split) const {
     return rows(split) * heads(split) * (call_.shape.value_floats() + 2);
   }
-  // The size in floats of all results that need a merge.
-  size_t shared_floats() const { return shared_floats_; }
+  // The size in floats of the merge buffer: of all results that need a merge.
+  size_t merge_floats() const { return merge_floats_; }
 
  private:
   // Chunks whose sequences have the same blocks before position `compared`. Those before `covered`
@@ -78,7 +78,7 @@ class WorkSplit {
   std::vector<SplitChunk> chunks_;
   std::vector<KvSplit> splits_;
   std::vector<std::vector<kernels::QueryView>> shared_views_;  // of splits with several chunks
-  size_t shared_floats_ = 0;
+  size_t merge_floats_ = 0;
 };
 
 }  // namespace pkv::attention

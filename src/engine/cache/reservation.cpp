@@ -62,16 +62,16 @@ bool make_free(const Cache& cache, std::span<const uint64_t> wanted) {
 }
 
 // Returns what others must give up for a call, besides cached blocks, and has them give it up. The
-// store is asked only for a call that fails without it; `taken` becomes the number of contents that
-// the store has taken so far (see Store::release_for).
-prefix::Price have_others_release(const Cache& cache, const prefix::Lack& lack, uint64_t& taken) {
+// store is asked only for a call that fails without it; `intake` becomes the number of contents
+// that the store has taken so far (see Store::release_for).
+prefix::Price have_others_release(const Cache& cache, const prefix::Lack& lack, uint64_t& intake) {
   prefix::Index* const index = cache.prefix();
   if (index == nullptr) return price_of(cache, lack);
   prefix::Price price =
       index->price_and_end_pins(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
   if (price.missing == 0) return price;
   if (Store* const store = cache.store())
-    taken = store->release_for([&](std::span<const prefix::Releasable> releasables) {
+    intake = store->release_for([&](std::span<const prefix::Releasable> releasables) {
       price = index->price_and_end_pins(cache.pages(), lack, releasables);
       return price.releasables;
     });
@@ -182,19 +182,19 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
 // and other threads took them first. The pauses let a thread that moves blocks finish.
 Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t& watermark,
                                            const Own& own, Urgency urgency) {
-  std::optional<uint64_t> taken_before;
+  std::optional<uint64_t> intake_before;
   for (int late = 0;;) {
     const size_t group = reserve_free(counts, watermark);
     if (group == counts.size()) return {group, 0};
     if (make_free(cache_, with_watermark(counts, watermark))) continue;
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
-    uint64_t taken = 0;
+    uint64_t intake = 0;
     const bool yields_pins = urgency == Urgency::must_succeed;
     const prefix::Price price =
-        have_others_release(cache_, {counts, watermark, listed, yields_pins}, taken);
+        have_others_release(cache_, {counts, watermark, listed, yields_pins}, intake);
     if (price.missing > 0) {
-      if (cache_.store() == nullptr || taken == taken_before) return {group, price.missing};
-      taken_before = taken;
+      if (cache_.store() == nullptr || intake == intake_before) return {group, price.missing};
+      intake_before = intake;
       continue;
     }
     // What the call's own sessions give up may free nothing: the index keeps a tail as long as any

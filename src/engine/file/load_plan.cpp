@@ -129,7 +129,7 @@ LoadPlan::LoadPlan(const Cache& cache, const Tables& tables, bool with_index)
   if (cache.prefix() != nullptr && with_index) choose_entries();
   for (const Text& text : sessions_) mark_needed(text.chain);
   for (const Text& text : entries_) mark_needed(text.chain);
-  plan_segments();
+  plan_chains();
 }
 
 void LoadPlan::check_sessions() const {
@@ -232,8 +232,8 @@ std::vector<uint32_t> LoadPlan::path(const Text& text) const {
   return path;
 }
 
-// Decides which segments get which blocks, without allocating them yet.
-void LoadPlan::plan_segments() {
+// Decides which chains get which blocks, without allocating them yet.
+void LoadPlan::plan_chains() {
   const std::vector<Chain>& chains = tables_.chains;
   chain_blocks_.assign(chains.size(), std::vector<ChainBlocks>(groups_));
   for (uint32_t c = 0; c < chains.size(); c++) {

@@ -71,7 +71,7 @@ class LoadPlan {
   void choose_entries();
   void mark_needed(uint32_t chain);
   void drop_unsaved(const Text& text, std::vector<memory::Block>& states) const;
-  void plan_segments();
+  void plan_chains();
   void check_dropped(const Text& text) const;
   void check_visible(const Text& text, const BlockTables& table) const;
   void check_state(const Text& text, const std::vector<memory::Block>& table) const;

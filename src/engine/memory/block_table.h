@@ -42,7 +42,8 @@ struct StepNeed {
   uint64_t spares = 0;        // spare blocks that the table must still have then
   Block tail = no_block;      // the part-filled last block, if the step writes into it
   bool copies = false;        // true if the tail is shared, so that a block replaces it
-  bool begins = false;        // true if the watermark must stay free besides the blocks
+  // True if the watermark must stay free besides the blocks: the session has not run yet.
+  bool keeps_watermark = false;
   uint64_t blocks() const { return entries + fresh_spares; }
 };
 

@@ -109,7 +109,7 @@ uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
   if (space.quota == 0) return wanted;
   const Count& cached = space.figures.cached;
   while (cached + wanted > space.quota) {
-    Node* const victim = space.own.victim();
+    Node* const victim = space.candidates.victim();
     if (victim == nullptr) break;
     evict(*victim, cached + wanted - space.quota, PKV_PREFIX_EVENT_EXPELLED);
   }
@@ -117,7 +117,8 @@ uint64_t Eviction::make_room_in_quota(Space& space, uint64_t wanted) noexcept {
 }
 
 bool Eviction::may_have_room_in_quota(Space& space) const noexcept {
-  return space.quota == 0 || space.figures.cached < space.quota || space.own.victim() != nullptr;
+  return space.quota == 0 || space.figures.cached < space.quota ||
+         space.candidates.victim() != nullptr;
 }
 
 void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) {
@@ -125,19 +126,19 @@ void Eviction::set_quota(std::string_view salt, std::optional<uint64_t> blocks) 
   const uint64_t quota = blocks.value_or(data_.spaces.default_quota());
   if (quota != 0 && space.quota == 0) {
     try {
-      space.own.reserve(space.nodes + 1);
+      space.candidates.reserve(space.nodes + 1);
     } catch (...) {
       data_.spaces.drop_if_empty(space);
       throw;
     }
     Tree::for_each_below(space.root, [&](Node& node) {
-      if (node.is_candidate()) space.own.add(node);
+      if (node.is_candidate()) space.candidates.add(node);
     });
   } else if (quota == 0) {
-    space.own.clear();
+    space.candidates.clear();
   }
   space.quota = quota;
-  space.own_quota = blocks.has_value();
+  space.has_own_quota = blocks.has_value();
   make_room_in_quota(space, 0);
   data_.spaces.drop_if_empty(space);
 }

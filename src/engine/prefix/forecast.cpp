@@ -48,7 +48,7 @@ void Forecast::begin(const Lack& lack) {
   lack_ = &lack;
   const OwnBlocks& own = lack.own;
   wanted_.assign(lack.counts.begin(), lack.counts.end());
-  beginning_ = own.beginning;
+  watermark_needs_ = own.watermark_needs;
   tails_.resize(own.tails.size());
   for (size_t i = 0; i < own.tails.size(); i++)
     dependents_[own.tails[i].group][own.tails[i].id].tail = i;
@@ -119,7 +119,7 @@ void Forecast::update_tail(size_t i) {
   if (std::exchange(tails_[i].skipped, skipped) == skipped) return;
   if (tail.spare != PKV_NO_BLOCK) return count(tail.group, tail.spare, skipped ? gone : back);
   wanted_[tail.group] += skipped ? ~uint64_t{0} : 1;
-  if (tail.begins) beginning_ += skipped ? ~uint64_t{0} : 1;
+  if (tail.keeps_watermark) watermark_needs_ += skipped ? ~uint64_t{0} : 1;
 }
 
 // Counts the spare blocks that a session does not need as free, from the last one back.
@@ -286,7 +286,7 @@ bool Forecast::is_unshared(const OwnBlocks::Tail& tail) const {
 
 // Returns what the call lacks besides what is available and its own spare blocks.
 Price Forecast::shortage() const {
-  const uint32_t watermark = beginning_ > 0 ? lack_->watermark : 0;
+  const uint32_t watermark = watermark_needs_ > 0 ? lack_->watermark : 0;
   std::vector<uint64_t> wanted = wanted_;
   for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : watermark;
   Price shortage;

@@ -45,14 +45,15 @@ struct OwnBlocks {
     size_t group;
     uint32_t id;
     uint32_t writers;
-    uint32_t spare;  // the spare block that takes the copy; PKV_NO_BLOCK: a new one does
-    bool begins;     // whether its session counts in `beginning` only because of the copy
+    uint32_t spare;        // the spare block that takes the copy; PKV_NO_BLOCK: a new one does
+    bool keeps_watermark;  // whether it counts in `watermark_needs` only because of the copy
   };
   std::vector<Reference> expired;
   std::vector<Spares> spares;
   std::vector<Tail> tails;
-  // How many tables of sessions that begin take blocks. Without any, the watermark does not count.
-  uint64_t beginning = 1;
+  // How many tables take blocks for a session that has not run yet. Without any, the watermark does
+  // not count.
+  uint64_t watermark_needs = 1;
 };
 
 // A call that lacks blocks.
@@ -142,7 +143,7 @@ class Forecast {
   std::vector<uint64_t> free_;                 // by group; evictable blocks count as free
   std::optional<memory::PageForecast> pages_;  // if the groups share one memory
   std::vector<uint64_t> wanted_;               // by group: what the call still takes
-  uint64_t beginning_ = 0;                     // see OwnBlocks::beginning
+  uint64_t watermark_needs_ = 0;               // see OwnBlocks::watermark_needs
   std::vector<TailCount> tails_;               // by place in lack_->own
   std::vector<size_t> spares_;                 // by place in lack_->own: how many count as free
   std::vector<std::unordered_map<uint32_t, Dependents>> dependents_;  // by group and block id

@@ -35,12 +35,12 @@ IndexData::IndexData(const IndexOptions& options,
 
 void IndexData::add_candidate(Node& node) noexcept {
   policy->add(node);
-  if (space_of(node).quota != 0) space_of(node).own.add(node);
+  if (space_of(node).quota != 0) space_of(node).candidates.add(node);
 }
 
 void IndexData::remove_candidate(Node& node) noexcept {
   policy->remove(node);
-  if (node.parent != nullptr) space_of(node).own.remove(node);
+  if (node.parent != nullptr) space_of(node).candidates.remove(node);
 }
 
 // The policies order candidates by their retention.

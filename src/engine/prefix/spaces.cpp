@@ -22,11 +22,11 @@ Space& Spaces::at(std::string_view salt) {
   if (Space* const known = find(salt)) return *known;
   Node& root = tree_.new_root();
   try {
-    NodeHeap own(&Node::own_place, memory_);
+    NodeHeap candidates(&Node::own_place, memory_);
     const auto entry =
         by_salt_
             .emplace(std::pmr::string(salt, &memory_),
-                     Space{root, {}, hasher_.salt(salt), std::move(own), default_quota_})
+                     Space{root, {}, hasher_.salt(salt), std::move(candidates), default_quota_})
             .first;
     Space& made = entry->second;
     made.salt = entry->first;
@@ -39,7 +39,7 @@ Space& Spaces::at(std::string_view salt) {
 }
 
 void Spaces::drop_if_empty(Space& space) noexcept {
-  if (space.root.users > 0 || !space.root.children.empty() || space.own_quota) return;
+  if (space.root.users > 0 || !space.root.children.empty() || space.has_own_quota) return;
   tree_.drop_root(space.root);
   by_salt_.erase(by_salt_.find(space.salt));
 }

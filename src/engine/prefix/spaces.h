@@ -18,10 +18,10 @@ struct Figures {
 struct Space {
   Node& root;
   std::string_view salt;
-  BlockHash hash;          // of the salt
-  NodeHeap own;            // its candidates for eviction, if it has a quota
-  uint64_t quota;          // in blocks; 0: no quota
-  bool own_quota = false;  // set for this salt, rather than for all salts
+  BlockHash hash;              // of the salt
+  NodeHeap candidates;         // for eviction, if it has a quota
+  uint64_t quota;              // in blocks; 0: no quota
+  bool has_own_quota = false;  // set for this salt, rather than for all salts
   size_t nodes = 0;
   Figures figures = {};
 };

@@ -152,7 +152,7 @@ void Uses::review_some(uint64_t blocks) noexcept {
 
 void Uses::reserve_node(Space& space) {
   data_.policy->reserve(data_.nodes + 1);
-  if (space.quota != 0) space.own.reserve(space.nodes + 1);
+  if (space.quota != 0) space.candidates.reserve(space.nodes + 1);
 }
 
 Node& Uses::split(Node& node, uint32_t inside) {

@@ -171,7 +171,7 @@ void validate(const IndexData& data, uint64_t pinned_blocks,
   size_t nodes = 0, candidates = 0;
   for (const auto& [salt, space] : data.spaces.all()) {
     nodes += space.nodes;
-    space.own.validate();
+    space.candidates.validate();
   }
   data.policy->validate();
   for (const auto& each : data.policy->candidates()) candidates += each.size();

@@ -41,9 +41,9 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
     } else {
       step.tail = memory::no_block;
     }
-    step.begins = watermark > 0 && step.blocks() > 0;
+    step.keeps_watermark = watermark > 0 && step.blocks() > 0;
     blocks_[g] += step.blocks();
-    beginning_ += step.begins;
+    watermark_needs_ += step.keeps_watermark;
     required.push_back(table.required_with_watermark(watermark, step, start, end));
     check_possible(cache_, g, required.back(), watermark, who_);
   }
@@ -92,18 +92,18 @@ void Needs::skip_last_copies() {
     blocks_[tail.first] -= step.fresh_spares;
     step.fresh_spares = step.spares = 0;
     step.copies = false;
-    if (step.blocks() == 0 && std::exchange(step.begins, false)) beginning_--;
+    if (step.blocks() == 0 && std::exchange(step.keeps_watermark, false)) watermark_needs_--;
   }
 }
 
 void Needs::list_tails(prefix::OwnBlocks& own) const {
-  own.beginning = beginning_;
+  own.watermark_needs = watermark_needs_;
   for (const auto& [tail, writers] : writers_) {
     const Writer& longest = writers.longest;
     const memory::StepNeed& step = steps_[longest.step];
     if (step.copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK))
       own.tails.push_back({tail.first, tail.second, writers.count, longest.spare,
-                           step.begins && step.blocks() == step.fresh_spares});
+                           step.keeps_watermark && step.blocks() == step.fresh_spares});
   }
 }
 

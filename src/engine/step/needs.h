@@ -26,13 +26,13 @@ class Needs {
   // Lists the tails that every writer copies because somebody else also holds them. Without that
   // holder, the longest writer would need no copy. Left out: tails with several writers whose
   // longest has a spare block, because it keeps that block in case of an abort, so nothing becomes
-  // free. Also sets own.beginning.
+  // free. Also sets own.watermark_needs.
   void list_tails(prefix::OwnBlocks& own) const;
 
   // By group.
   std::span<const uint64_t> blocks() const { return blocks_; }
-  // How many blocks must stay free: 0 unless a session begins.
-  uint32_t watermark() const { return beginning_ > 0 ? cache_.config().watermark : 0; }
+  // How many blocks must stay free: 0 unless a session that has not run yet takes some.
+  uint32_t watermark() const { return watermark_needs_ > 0 ? cache_.config().watermark : 0; }
   // What the session of the i-th add() needs, by group. A tail is among it only if it is shared.
   std::span<const memory::StepNeed> of(size_t i) const {
     return std::span(steps_).subspan(i * blocks_.size(), blocks_.size());
@@ -67,8 +67,8 @@ class Needs {
   std::vector<uint64_t> blocks_;
   std::vector<memory::StepNeed> steps_;  // by session and group
   std::map<Tail, Writers> writers_;
-  // How many (session, group) pairs take blocks for a session that has not run yet.
-  uint64_t beginning_ = 0;
+  // How many of steps_ keep the watermark: they take blocks for a session that has not run yet.
+  uint64_t watermark_needs_ = 0;
 };
 
 }  // namespace pkv
