@@ -115,7 +115,7 @@ typedef struct pkv_error_details {
   uint64_t index;
   /**
    * OUT_OF_BLOCKS: how many blocks are missing, summed over groups. Free blocks of one group do not
-   * help another. 0: none, or not known.
+   * help another; groups that share memory take free pages in their order. 0: none, or not known.
    */
   uint64_t blocks_short;
   int32_t system_error; /**< IO: the errno, if there is one. Otherwise 0. */

@@ -3,6 +3,7 @@
 // times as much as one of the full group.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -80,6 +81,93 @@ TEST(GroupMemory, WhatCanNeverFitIsTooLarge) {
   REFUSED(PKV_TOO_LARGE, pkv_batch_begin(cache, 1, &handle, &also, &none));
   EXPECT_NE(std::string::npos, std::string(pkv_last_error()).find("pages")) << pkv_last_error();
   grow(cache, session, 8 * block_size);
+}
+
+// Snapshots hold a block of each group in five of the ten pages of a cache, and fill another page.
+std::vector<Snapshot> hold_six_pages(pkv_cache cache) {
+  std::vector<Snapshot> holders;
+  while (holders.size() < 5) {
+    const Session session = open(cache);
+    grow(cache, session, block_size);
+    holders.push_back(freeze(session));
+  }
+  return holders;
+}
+
+// The call lacks blocks of the sliding group: the full group takes a page, and then there are not
+// enough. Closing one snapshot fewer than the count says does not help. Closing that many does.
+void expect_missing(uint64_t missing, std::vector<Snapshot>& holders,
+                    const std::function<pkv_status()>& call) {
+  for (; missing > 0; missing--) {
+    REFUSED(PKV_OUT_OF_BLOCKS, call());
+    EXPECT_EQ(missing, pkv_last_error_details()->blocks_short) << pkv_last_error();
+    EXPECT_EQ(sliding, pkv_last_error_details()->group) << pkv_last_error();
+    holders.pop_back();
+  }
+  CHECK(call());
+}
+
+TEST(GroupMemory, WhatAStepLacksIsCountedInPages) {
+  const Cache cache = create_shared(10);
+  for (const bool chooses : {false, true}) {
+    SCOPED_TRACE(chooses);
+    std::vector<Snapshot> holders = hold_six_pages(cache);
+    const Session session = open(cache);
+    expect_missing(2, holders, [&] {
+      const pkv_session handle = session;
+      const uint32_t tokens = 5 * block_size;
+      pkv_batch batch = nullptr;
+      size_t count = 0;
+      const pkv_status status =
+          chooses ? pkv_batch_choose_victims(cache, 1, &handle, &tokens, 0, nullptr, &count)
+                  : pkv_batch_begin(cache, 1, &handle, &tokens, &batch);
+      const Batch begun(batch);
+      return status;
+    });
+  }
+}
+
+TEST(GroupMemory, WhatAReservationLacksIsCountedInPages) {
+  const Cache cache = create_shared(10);
+  for (const bool admits : {false, true}) {
+    SCOPED_TRACE(admits);
+    std::vector<Snapshot> holders = hold_six_pages(cache);
+    const Session session = open(cache);
+    const std::vector<int32_t> text(5 * block_size, 1);
+    expect_missing(2, holders, [&] {
+      uint64_t matched = 0;
+      return admits ? pkv_session_admit(session, text.size(), text.data(), text.size(), &matched)
+                    : pkv_session_reserve(session, text.size());
+    });
+  }
+}
+
+// For a resume the sliding group needs only the blocks of the window.
+TEST(GroupMemory, WhatAResumeOrALoadLacksIsCountedInPages) {
+  const Cache cache = create_shared(10);
+  Session session = open(cache);
+  grow(cache, session, 5 * block_size);
+  std::vector<unsigned char> file(1 << 16);
+  const pkv_file_item item{session, nullptr, 0};
+  const pkv_stream to = buffer_stream(file.data(), file.size());
+  uint64_t bytes = 0;
+  CHECK(pkv_file_save(cache, 1, &item, nullptr, &to, &bytes));
+  CHECK(pkv_session_suspend(session));
+  {
+    std::vector<Snapshot> holders = hold_six_pages(cache);
+    uint64_t length = 0, total = 0;
+    expect_missing(1, holders, [&] { return pkv_session_resume(session, &length, &total); });
+  }
+  session.close();
+  std::vector<Snapshot> holders = hold_six_pages(cache);
+  expect_missing(2, holders, [&] {
+    const pkv_stream from = buffer_stream(file.data(), bytes);
+    pkv_session loaded = nullptr;
+    size_t count = 0;
+    const pkv_status status = pkv_file_load(cache, nullptr, &from, 1, &loaded, nullptr, &count);
+    const Session owner(loaded);
+    return status;
+  });
 }
 
 TEST(GroupMemory, MetricsTellOfPages) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../support/cache.h"
+#include "../support/hints.h"
 #include "../support/memory.h"
 #include "../support/rounds.h"
 #include "../support/rows.h"
@@ -367,6 +368,34 @@ TEST(VictimsOfForks, LeaveNoWatermarkForACopyThatIsSkipped) {
   longer.close();
   EXPECT_EQ(1u, pool_stats_of(cache).free_blocks);
   expect_no_victims(cache, {runs, forked});
+}
+
+// What is missing is counted once pins have ended, as by begin().
+TEST(VictimsOfPins, SayWhatIsMissingWithoutPins) {
+  const Cache cache = create(
+      SmallCache{.groups = {{}}, .blocks = 8, .storage = PKV_STORAGE_EXTERNAL, .max_pinned = 3});
+  const std::vector<int32_t> text(48, 7);
+  {
+    const Session session = open(cache);
+    Batch batch = begin(cache, {session}, {48});
+    commit(batch, text);
+  }
+  hint(cache, PKV_HINT_PIN, text);
+  Session held = open(cache);
+  grow(cache, held, 48);
+  const Snapshot snapshot = freeze(held);
+  held.close();
+  const Session session = open(cache);
+  const pkv_session handle = session;
+  const uint32_t tokens = 6 * 16;
+  pkv_batch batch = nullptr;
+  size_t count = 0;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_batch_begin(cache, 1, &handle, &tokens, &batch));
+  EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
+  REFUSED(PKV_OUT_OF_BLOCKS,
+          pkv_batch_choose_victims(cache, 1, &handle, &tokens, 0, nullptr, &count));
+  EXPECT_EQ(1u, pkv_last_error_details()->blocks_short);
+  EXPECT_EQ(3u, prefix_stats_of(cache).pinned_blocks);
 }
 
 // The tail of the fork has left the window of the session that it is of.

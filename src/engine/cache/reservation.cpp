@@ -37,17 +37,6 @@ Availability describe(const Cache& cache, size_t group, uint32_t watermark) {
   return result;
 }
 
-// Returns how many blocks are missing, summed over all groups.
-uint64_t count_missing(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark) {
-  uint64_t total = 0;
-  for (size_t g = 0; g < counts.size(); g++) {
-    const uint64_t have = cache.groups()[g]->pool.free_count() + cache.evictable(g),
-                   needed = counts[g] == 0 ? 0 : counts[g] + watermark;
-    total += needed > have ? needed - have : 0;
-  }
-  return total;
-}
-
 // Makes the blocks free that a call wants, by evicting cached ones if they are needed. Returns
 // false, and evicts nothing, if there are too few. Other threads may take the blocks before the
 // caller does.
@@ -134,19 +123,17 @@ prefix::Price price_of(const Cache& cache, const prefix::Lack& lack,
   return prefix::Forecast(cache.groups(), cache.pages(), nullptr).price(lack, releasables);
 }
 
-bool can_have(const Cache& cache, const prefix::Lack& lack,
-              std::vector<prefix::Releasable> releasables) {
-  const auto enough = [&] { return price_of(cache, lack, releasables).missing == 0; };
-  if (enough()) return true;
+prefix::Price price_with_store(const Cache& cache, const prefix::Lack& lack,
+                               std::vector<prefix::Releasable> releasables) {
+  prefix::Price price = price_of(cache, lack, releasables);
   Store* const store = cache.store();
-  if (store == nullptr) return false;
-  bool found = false;
+  if (price.missing == 0 || store == nullptr) return price;
   store->release_for([&](std::span<const prefix::Releasable> of_store) {
     releasables.insert(releasables.end(), of_store.begin(), of_store.end());
-    found = enough();
+    price = price_of(cache, lack, releasables);
     return std::vector<size_t>{};
   });
-  return found;
+  return price;
 }
 
 // Each pinned block may keep a page of its own.
@@ -166,14 +153,10 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(cache, counts, watermark, who);
   const auto [group, missing] = reserve(counts, watermark, own, urgency);
-  if (group == counts.size()) return;
-  // Other threads may have released blocks since, so the count can be 0 by now; but at least one
-  // block was missing.
-  const uint64_t total = std::max<uint64_t>(
-      cache.pages() != nullptr ? count_missing(cache, counts, watermark) : missing, 1);
-  fail(blocks_details(static_cast<uint32_t>(group), total),
+  if (missing == 0) return;
+  fail(blocks_details(static_cast<uint32_t>(group), missing),
        "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
-       llu(counts[group]), group, describe(cache, group, watermark).text, llu(total), advice);
+       llu(counts[group]), group, describe(cache, group, watermark).text, llu(missing), advice);
 }
 
 // This is a loop because other threads may take what was made free here, or move blocks between the
@@ -185,7 +168,7 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
   std::optional<uint64_t> intake_before;
   for (int late = 0;;) {
     const size_t group = reserve_free(counts, watermark);
-    if (group == counts.size()) return {group, 0};
+    if (group == counts.size()) return {};
     if (make_free(cache_, with_watermark(counts, watermark))) continue;
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
     uint64_t intake = 0;
@@ -193,7 +176,7 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     const prefix::Price price =
         have_others_release(cache_, {counts, watermark, listed, yields_pins}, intake);
     if (price.missing > 0) {
-      if (cache_.store() == nullptr || intake == intake_before) return {group, price.missing};
+      if (cache_.store() == nullptr || intake == intake_before) return {price.group, price.missing};
       intake_before = intake;
       continue;
     }
@@ -201,7 +184,7 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     // session uses its text, even a session that got no reference because the block already had the
     // maximum.
     const bool only_own = price.releasables.empty() && price.pins.empty();
-    if (only_own && !look_again(late++, urgency)) return {group, 0};
+    if (only_own && !look_again(late++, urgency)) return {group, 1};
     if (own.give_up) watermark = own.give_up(listed, price.tails);
   }
 }

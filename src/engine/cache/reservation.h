@@ -29,10 +29,9 @@ void check_possible(const Cache& cache, std::span<const uint64_t> counts, uint32
 // Throws bad_alloc.
 prefix::Price price_of(const Cache& cache, const prefix::Lack& lack,
                        std::span<const prefix::Releasable> releasables = {});
-// Returns whether a call that lacks blocks can have them once these contents, those of the store
-// and pins have given up theirs. Changes nothing. Throws bad_alloc.
-bool can_have(const Cache& cache, const prefix::Lack& lack,
-              std::vector<prefix::Releasable> releasables = {});
+// Does the same where the store can release its contents, too, if these are not enough.
+prefix::Price price_with_store(const Cache& cache, const prefix::Lack& lack,
+                               std::vector<prefix::Releasable> releasables = {});
 
 // Returns whether a cache could have `counts` blocks and leave `watermark` free, though as much is
 // pinned as can be. If so, a call that lacks blocks can wait until others need theirs no longer.
@@ -80,11 +79,10 @@ class Reservation {
   }
 
  private:
-  // The first group that has too few blocks, or the number of groups; and how many are missing over
-  // all groups.
+  // The first group that has too few blocks, and how many are missing over all groups: 0 if none.
   struct Shortage {
-    size_t group;
-    uint64_t missing;
+    size_t group = 0;
+    uint64_t missing = 0;
   };
   // Takes the blocks of all groups or none. Lowers the watermark as Own::give_up() does.
   Shortage reserve(std::span<const uint64_t> counts, uint32_t& watermark, const Own& own,

@@ -252,11 +252,20 @@ void PageForecast::use(size_t group, uint32_t id) {
   whole_--;
 }
 
-bool PageForecast::fits(std::span<const uint64_t> wanted) const {
+PageForecast::Missing PageForecast::missing(std::span<const uint64_t> wanted) const {
+  Missing missing;
   int64_t pages = whole_;
-  for (size_t g = 0; g < wanted.size(); g++)
-    pages -= pages_besides(loose_[g], wanted[g], pages_.cut_.per_page[g]);
-  return pages >= 0;
+  for (uint32_t g = 0; g < wanted.size(); g++) {
+    const uint32_t per_page = pages_.cut_.per_page[g];
+    const int64_t needed = pages_besides(loose_[g], wanted[g], per_page),
+                  taken = std::clamp<int64_t>(pages, 0, needed);
+    pages -= taken;
+    if (taken == needed) continue;
+    const int64_t there = std::max<int64_t>(loose_[g], 0) + taken * per_page;
+    missing.blocks += wanted[g] - static_cast<uint64_t>(there);
+    missing.group = std::min(missing.group, g);
+  }
+  return missing;
 }
 
 }  // namespace pkv::memory

@@ -98,8 +98,14 @@ class PageForecast {
   void free(size_t group, uint32_t id);
   // Counts a block that is free, or counts as free, as in use. Throws bad_alloc.
   void use(size_t group, uint32_t id);
-  // Returns whether there are pages for `wanted` blocks of each group.
-  bool fits(std::span<const uint64_t> wanted) const;
+  // The blocks that no page is left for, over all groups, if the groups take whole pages in their
+  // order; and the first group that lacks some.
+  struct Missing {
+    uint64_t blocks = 0;
+    uint32_t group = UINT32_MAX;
+  };
+  // Returns what is missing for `wanted` blocks of each group.
+  Missing missing(std::span<const uint64_t> wanted) const;
 
  private:
   const Pages& pages_;

@@ -290,8 +290,13 @@ Price Forecast::shortage() const {
   std::vector<uint64_t> wanted = wanted_;
   for (uint64_t& blocks : wanted) blocks += blocks == 0 ? 0 : watermark;
   Price shortage;
-  if (pages_) shortage.missing = pages_->fits(wanted) ? 0 : 1;
-  for (uint32_t g = 0; g < wanted.size() && !pages_; g++) {
+  if (pages_) {
+    const auto [missing, group] = pages_->missing(wanted);
+    shortage.missing = missing;
+    shortage.group = group;
+    return shortage;
+  }
+  for (uint32_t g = 0; g < wanted.size(); g++) {
     if (wanted[g] <= free_[g]) continue;
     shortage.missing += wanted[g] - free_[g];
     shortage.group = std::min(shortage.group, g);

@@ -68,8 +68,8 @@ struct Lack {
 // lists, and pins, by the nodes where they end. If even all of it is not enough, `missing` is not 0
 // and the lists are empty.
 struct Price {
-  // The blocks that are missing after all, over all groups, and the first group that lacks some;
-  // with shared memory 1 if any are, and no group.
+  // The blocks that are missing after all, over all groups, and the first group that lacks some.
+  // Groups that share memory take free pages in their order.
   uint64_t missing = 0;
   uint32_t group = UINT32_MAX;
   std::vector<size_t> tails, releasables;

@@ -342,7 +342,8 @@ bool Session::can_reserve(uint64_t total_tokens, uint32_t watermark, Urgency urg
     counts[g] = need.blocks();
     list_tail(g, need, own);
   }
-  return can_have(cache(), {counts, watermark, own, urgency == Urgency::must_succeed});
+  const prefix::Lack lack{counts, watermark, own, urgency == Urgency::must_succeed};
+  return price_with_store(cache(), lack).missing == 0;
 }
 
 // Puts the full blocks with known ids that are not in the prefix index yet into it. What is skipped

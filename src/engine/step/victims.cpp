@@ -57,8 +57,8 @@ class Rest {
 
   // Returns what the step then lacks: nothing if it fits.
   prefix::Price price() const { return price_of(cache_, lack(false), released_); }
-  // Returns whether it fits if the store and pins give up theirs, too.
-  bool fits_with_all() const { return can_have(cache_, lack(true), released_); }
+  // Returns what it lacks if the store and pins give up theirs, too.
+  prefix::Price price_with_all() const { return price_with_store(cache_, lack(true), released_); }
 
  private:
   prefix::Lack lack(bool yields_pins) const {
@@ -89,13 +89,15 @@ std::vector<size_t> choose_victims(Cache& cache, std::span<Session* const> sessi
   while (enough < most && !fits(enough)) too_few = std::exchange(enough, 2 * enough);
   if (enough >= most) {
     enough = most;
-    const Rest rest = without(most);
-    const prefix::Price price = rest.price();
-    if (price.missing > 0 && !rest.fits_with_all())
-      fail(blocks_details(price.group, cache.pages() != nullptr ? 0 : price.missing),
-           "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
-           most);
-    if (price.missing > 0) too_few = most;
+    if (!fits(most)) {
+      too_few = most;
+      const prefix::Price price = without(most).price_with_all();
+      if (price.missing > 0)
+        fail(
+            blocks_details(price.group, price.missing),
+            "choose_victims: not enough blocks even if all %zu sessions that can be suspended were",
+            most);
+    }
   }
   while (too_few + 1 < enough) {
     const size_t middle = std::midpoint(too_few, enough);
