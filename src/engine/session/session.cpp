@@ -25,13 +25,8 @@ Session::~Session() {
   cache().counters().tokens -= length();
 }
 
-uint64_t Session::length_in_flight() const {
-  return length() + (step_ != nullptr ? step_tokens_ : 0);
-}
-
 uint64_t Session::layer_length(uint32_t layer) const {
-  cache().place(layer);
-  return step_ != nullptr && step_->written(layer) ? length_in_flight() : length();
+  return length() + (step_ != nullptr && step_->written(layer) ? step_tokens_ : 0);
 }
 
 void Session::tokens(uint64_t first, size_t n, int32_t* out) const {

@@ -25,11 +25,9 @@ class Session {
   const Content& content() const { return content_; }
   // Committed tokens.
   uint64_t length() const { return content_.length(); }
-  // Tokens with K and V in this layer: those of a step in flight count once the layer is written.
-  // Throws OUT_OF_RANGE.
+  // Tokens with K and V in a layer whose rows the library keeps: those of a step in flight count
+  // once the layer is written.
   uint64_t layer_length(uint32_t layer) const;
-  // Committed tokens and those of a step in flight, whether written or not.
-  uint64_t length_in_flight() const;
 
   // Copies the ids of tokens [first, first + n) to `out`. Those that a suspended session has yet to
   // compute again count. Throws OUT_OF_RANGE.

@@ -8,7 +8,7 @@ namespace pkv {
 
 class Step {
  public:
-  // True if K and V of the new tokens are written in this layer.
+  // Returns whether K and V of the new tokens are written in a layer whose rows the library keeps.
   virtual bool written(uint32_t layer) const = 0;
 
  protected:

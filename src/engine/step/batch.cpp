@@ -134,12 +134,6 @@ void Batch::accept(size_t index, std::span<const uint32_t> kept) {
   has_accepted_ = true;
 }
 
-// Rows that the engine keeps are not counted before the commit: when it writes them is not known.
-bool Batch::written(uint32_t layer) const {
-  const memory::Group& group = cache_.group(cache_.place(layer).group);
-  return written_[layer] && (group.keeps_rows() || group.has_states());
-}
-
 size_t Batch::first_unwritten() const {
   return static_cast<size_t>(std::find(written_.begin(), written_.end(), false) - written_.begin());
 }

@@ -36,7 +36,7 @@ class Batch final : public Step {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  bool written(uint32_t layer) const override;
+  bool written(uint32_t layer) const override { return written_[layer]; }
   size_t sessions() const { return members_.size(); }
   // The new tokens of all sessions.
   size_t rows() const { return batch_rows_.rows(); }
