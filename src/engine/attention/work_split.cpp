@@ -34,10 +34,12 @@ WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings) 
   std::vector<uint32_t> decode_chunks;  // only these may share splits
   for (uint32_t i = 0; i < chunks_.size(); i++) {
     const Reading& reading = *chunks_[i].reading;
-    if (reading.queries < min_prompt_queries && !reading.excerpt)
+    if (reading.queries < min_prompt_queries && !reading.excerpt) {
       decode_chunks.push_back(i);
-    else
+      chunks_[i].shareable = shareable_tokens(reading);
+    } else {
       add_own_splits(i, 0);
+    }
   }
   // Only chunks of the same KV heads can read the same.
   const auto head_of = [&](uint32_t i) { return chunks_[i].head_begin; };
@@ -66,10 +68,9 @@ void WorkSplit::add_chunks(const Reading& reading) {
           {{&reading, first, std::min(queries, reading.queries - first), head, head + 1}, {}, {}});
 }
 
-// Returns the number of first tokens of a chunk's sequence that other chunks may read with it:
-// those in whole blocks that all its queries see.
-uint64_t WorkSplit::shareable_tokens(uint32_t chunk) const {
-  const Reading& reading = *chunks_[chunk].reading;
+// Returns the number of first tokens of a decode step's sequence that the chunks of others may read
+// with its own: those in whole blocks that all its queries see.
+uint64_t WorkSplit::shareable_tokens(const Reading& reading) const {
   if (reading.window != 0) return 0;
   uint64_t seen = reading.positions == nullptr ? reading.start() : reading.length;
   if (reading.masked()) seen = std::min(seen, reading.mask_begin());
@@ -85,7 +86,7 @@ uint64_t WorkSplit::common_tokens(std::span<const uint32_t> chunks, uint64_t com
   const uint32_t block_size = chunks_[chunks[0]].reading->kv.block_size;
   uint64_t common = UINT64_MAX;
   for (const uint32_t chunk : chunks) {
-    const uint64_t limit = std::min(common, shareable_tokens(chunk));
+    const uint64_t limit = std::min(common, chunks_[chunk].shareable);
     const uint32_t* const other = chunks_[chunk].reading->kv.blocks;
     const uint32_t* const difference =
         std::mismatch(ids + compared / block_size, ids + limit / block_size,
@@ -122,7 +123,7 @@ void WorkSplit::split_by_prefix(std::span<uint32_t> chunks) {
 void WorkSplit::add_groups(const SharingChunks& group, std::vector<SharingChunks>& groups) const {
   // The block at position `compared`, or UINT64_MAX if it cannot be shared.
   const auto next_id = [&](uint32_t chunk) -> uint64_t {
-    if (group.compared >= shareable_tokens(chunk)) return UINT64_MAX;
+    if (group.compared >= chunks_[chunk].shareable) return UINT64_MAX;
     const kernels::KvView& kv = chunks_[chunk].reading->kv;
     return kv.blocks[group.compared / kv.block_size];
   };

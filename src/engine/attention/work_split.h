@@ -16,6 +16,7 @@ namespace pkv::attention {
 struct SplitChunk : QueryChunk {
   std::vector<uint32_t> splits;      // their indices, by position
   std::vector<uint32_t> first_rows;  // by split: where its rows begin among the split's rows
+  uint64_t shareable = 0;            // how many first tokens other chunks may read with it
 };
 
 // Positions [begin, end) of one sequence, or of several that have the same blocks there.
@@ -66,7 +67,7 @@ class WorkSplit {
   void add_chunks(const Reading& reading);
   void split_by_prefix(std::span<uint32_t> chunks);
   void add_groups(const SharingChunks& group, std::vector<SharingChunks>& groups) const;
-  uint64_t shareable_tokens(uint32_t chunk) const;
+  uint64_t shareable_tokens(const Reading& reading) const;
   uint64_t common_tokens(std::span<const uint32_t> chunks, uint64_t compared) const;
   void add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
   void add_own_splits(uint32_t chunk, uint64_t covered);

@@ -50,24 +50,30 @@ bool make_free(const Cache& cache, std::span<const uint64_t> wanted) {
   return enough;
 }
 
-// Returns what others must give up for a call, besides cached blocks, and has them give it up. The
-// store is asked only for a call that fails without it; `intake` becomes the number of contents
-// that the store has taken so far (see Store::release_for).
-prefix::Price have_others_release(const Cache& cache, const prefix::Lack& lack, uint64_t& intake) {
+// What others must give up for a call, besides cached blocks; and how many contents the store has
+// taken so far (see Store::release_for), or 0 if it was not asked.
+struct Released {
+  prefix::Price price;
+  uint64_t intake = 0;
+};
+
+// Has others give up what a call lacks. The store is asked only for a call that fails without it.
+Released have_others_release(const Cache& cache, const prefix::Lack& lack) {
   prefix::Index* const index = cache.prefix();
-  if (index == nullptr) return price_of(cache, lack);
-  prefix::Price price =
-      index->price_and_end_pins(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {});
-  if (price.missing == 0) return price;
+  if (index == nullptr) return {price_of(cache, lack)};
+  Released released = {
+      index->price_and_end_pins(cache.pages(), {lack.counts, lack.watermark, lack.own, false}, {})};
+  prefix::Price& price = released.price;
+  if (price.missing == 0) return released;
   if (Store* const store = cache.store())
-    intake = store->release_for([&](std::span<const prefix::Releasable> releasables) {
+    released.intake = store->release_for([&](std::span<const prefix::Releasable> releasables) {
       price = index->price_and_end_pins(cache.pages(), lack, releasables);
       return price.releasables;
     });
   else if (lack.yields_pins && index->has_pins())
     price = index->price_and_end_pins(cache.pages(), lack, {});
   if (!price.pins.empty()) cache.log_yielded_pin();
-  return price;
+  return released;
 }
 
 // How often a call looks again for blocks that other threads are moving, first without sleeping.
@@ -152,31 +158,31 @@ Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_
                          const char* who, const Own& own, Urgency urgency, const char* advice)
     : cache_(cache), blocks_(counts.size()), taken_(counts.size()) {
   check_possible(cache, counts, watermark, who);
-  const auto [group, missing] = reserve(counts, watermark, own, urgency);
+  const auto [group, missing, demand] = reserve({counts, watermark}, own, urgency);
   if (missing == 0) return;
   fail(blocks_details(static_cast<uint32_t>(group), missing),
        "%s needs %llu blocks in group %zu, %s (%llu short over all groups)%s", who,
-       llu(counts[group]), group, describe(cache, group, watermark).text, llu(missing), advice);
+       llu(demand.counts[group]), group, describe(cache, group, demand.watermark).text,
+       llu(missing), advice);
 }
 
 // This is a loop because other threads may take what was made free here, or move blocks between the
 // pools, the index and the store while this looks elsewhere. It gives up if a whole round found too
 // few blocks and the store took over nothing meanwhile, or if too many rounds found enough blocks
 // and other threads took them first. The pauses let a thread that moves blocks finish.
-Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uint32_t& watermark,
-                                           const Own& own, Urgency urgency) {
+Reservation::Shortage Reservation::reserve(Demand demand, const Own& own, Urgency urgency) {
   std::optional<uint64_t> intake_before;
   for (int late = 0;;) {
-    const size_t group = reserve_free(counts, watermark);
-    if (group == counts.size()) return {};
-    if (make_free(cache_, with_watermark(counts, watermark))) continue;
+    const size_t group = reserve_free(demand);
+    if (group == demand.counts.size()) return {group, 0, demand};
+    if (make_free(cache_, with_watermark(demand.counts, demand.watermark))) continue;
     const prefix::OwnBlocks listed = own.list ? own.list() : prefix::OwnBlocks{};
-    uint64_t intake = 0;
     const bool yields_pins = urgency == Urgency::must_succeed;
-    const prefix::Price price =
-        have_others_release(cache_, {counts, watermark, listed, yields_pins}, intake);
+    const auto [price, intake] =
+        have_others_release(cache_, {demand.counts, demand.watermark, listed, yields_pins});
     if (price.missing > 0) {
-      if (cache_.store() == nullptr || intake == intake_before) return {price.group, price.missing};
+      if (cache_.store() == nullptr || intake == intake_before)
+        return {price.group, price.missing, demand};
       intake_before = intake;
       continue;
     }
@@ -184,12 +190,13 @@ Reservation::Shortage Reservation::reserve(std::span<const uint64_t> counts, uin
     // session uses its text, even a session that got no reference because the block already had the
     // maximum.
     const bool only_own = price.releasables.empty() && price.pins.empty();
-    if (only_own && !look_again(late++, urgency)) return {group, 1};
-    if (own.give_up) watermark = own.give_up(listed, price.tails);
+    if (only_own && !look_again(late++, urgency)) return {group, 1, demand};
+    if (own.give_up) demand = own.give_up(listed, price.tails);
   }
 }
 
-size_t Reservation::reserve_free(std::span<const uint64_t> counts, uint32_t watermark) {
+size_t Reservation::reserve_free(const Demand& demand) {
+  const auto& [counts, watermark] = demand;
   for (size_t g = 0; g < counts.size(); g++) blocks_[g].resize(counts[g]);
   for (size_t g = 0; g < counts.size(); g++) {
     memory::Pool& pool = cache_.groups()[g]->pool;
@@ -206,9 +213,7 @@ size_t Reservation::reserve_free(std::span<const uint64_t> counts, uint32_t wate
 }
 
 void Reservation::give_back() noexcept {
-  for (size_t g = 0; g < blocks_.size(); g++)
-    for (size_t i = taken_[g]; i < blocks_[g].size(); i++)
-      cache_.groups()[g]->pool.release(blocks_[g][i]);
+  for (size_t g = 0; g < blocks_.size(); g++) cache_.groups()[g]->pool.release_held(blocks(g));
 }
 
 }  // namespace pkv

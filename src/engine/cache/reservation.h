@@ -45,13 +45,17 @@ enum class Urgency {
 
 class Reservation {
  public:
+  // The blocks that a call takes, by group, and how many more stay free where it takes some.
+  struct Demand {
+    std::span<const uint64_t> counts;
+    uint32_t watermark;
+  };
   // What the sessions of a call can do without.
   struct Own {
     std::function<prefix::OwnBlocks()> list;
     // Gives up the expired and spare blocks that list() returned, and those of its tails whose
-    // indices are in `tails`. This may lower the counts of the call and its watermark, which it
-    // returns.
-    std::function<uint32_t(const prefix::OwnBlocks& listed, std::span<const size_t> tails)> give_up;
+    // indices are in `tails`. Returns what the call then takes, which may be less.
+    std::function<Demand(const prefix::OwnBlocks& listed, std::span<const size_t> tails)> give_up;
   };
   // Takes counts[g] blocks of each group g. In every group where some are needed, `watermark` more
   // blocks stay free (exact while one thread takes blocks). `who` is the name of the call, for the
@@ -79,16 +83,17 @@ class Reservation {
   }
 
  private:
-  // The first group that has too few blocks, and how many are missing over all groups: 0 if none.
+  // The first group that has too few blocks, how many are missing over all groups (0: none), and
+  // what the call would have taken after its sessions gave up what they could.
   struct Shortage {
-    size_t group = 0;
-    uint64_t missing = 0;
+    size_t group;
+    uint64_t missing;
+    Demand demand;
   };
-  // Takes the blocks of all groups or none. Lowers the watermark as Own::give_up() does.
-  Shortage reserve(std::span<const uint64_t> counts, uint32_t& watermark, const Own& own,
-                   Urgency urgency);
+  // Takes the blocks of all groups or none.
+  Shortage reserve(Demand demand, const Own& own, Urgency urgency);
   // Takes only free blocks. Returns the first group that has too few, or the number of groups.
-  size_t reserve_free(std::span<const uint64_t> counts, uint32_t watermark);
+  size_t reserve_free(const Demand& demand);
   void give_back() noexcept;
 
   Cache& cache_;

@@ -32,10 +32,9 @@ bool Eviction::evict_until_free(std::span<const uint64_t> wanted) noexcept {
 // Returns whether enough blocks of a group are free or evictable.
 bool Eviction::has(size_t group, uint64_t wanted) noexcept {
   const memory::Pool& pool = data_.groups[group]->pool;
-  const auto enough = [&] { return pool.free_count() + data_.blocks.evictable(group) >= wanted; };
   if (pool.free_count() >= wanted) return true;
   uses_.review(group);
-  return enough();
+  return pool.free_count() + data_.blocks.evictable(group) >= wanted;
 }
 
 bool Eviction::evict_until_free(size_t group, uint64_t wanted) noexcept {

@@ -106,7 +106,7 @@ void Session::reserve_blocks(std::span<const uint64_t> totals, uint32_t watermar
             cache().prefix()->let_go(listed.tails[i].group, listed.tails[i].id);
         for (const auto& tail : listed.tails)
           if (content_.table(tail.group).group().pool.references(tail.id) == 1) count(tail.group);
-        return watermark;
+        return Reservation::Demand{counts, watermark};
       }};
   Reservation reservation(cache(), counts, watermark, who, own, urgency);
   // All memory is allocated before the first table changes, so that nothing fails half way.

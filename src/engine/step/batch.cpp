@@ -56,7 +56,7 @@ void Batch::begin() {
         needs.skip_last_copies();
         for (size_t i = 0; i < members_.size(); i++)
           members_[i].session->release_expired(needs.of(i));
-        return needs.watermark();
+        return Reservation::Demand{needs.blocks(), needs.watermark()};
       }};
   Reservation reservation(cache_, needs.blocks(), needs.watermark(), "begin", own,
                           Urgency::must_succeed,
