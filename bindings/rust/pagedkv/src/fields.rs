@@ -198,8 +198,8 @@ fn of_attention_outputs() {
     };
     look_at(&choosing, Some(outputs), |_, raw| {
         let raw = raw.unwrap();
-        check(raw, "reserved: 0, lse: 0x_, blocks: 0x_");
-        let blocks = unsafe { &*raw.blocks };
+        check(raw, "reserved: 0, lse: 0x_, block_outputs: 0x_");
+        let blocks = unsafe { &*raw.block_outputs };
         check(blocks, "mass_queries: 8, chosen: 0x_, masses: 0x_, mass_blocks: 9");
         let found =
             (raw.lse as *const f32, blocks.chosen as *const u32, blocks.masses as *const f32);
