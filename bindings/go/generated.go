@@ -436,8 +436,10 @@ type PoolStats struct {
 	// estimate if the pool has more than 4032 blocks and several threads took blocks at the same
 	// time.
 	HeldBlocksPeak uint64
-	SharedBlocks   uint64 // Blocks with more than one reference.
-	References     uint64 // References to all blocks.
+	// Blocks with more than one reference. The prefix index has one to each block that it caches: a
+	// cached block of one session counts, too.
+	SharedBlocks uint64
+	References   uint64 // References to all blocks.
 }
 
 // CacheStats: Statistics of a cache over all layer groups, beside those of their pools. Fields "so
@@ -678,10 +680,11 @@ type CacheConfig struct {
 	// memory: set GroupsShareMemory. 0 (default): each group has its own number of blocks.
 	MemoryBytes uint64
 	// Blocks kept free in each group for running sessions, so that these can finish. A session is
-	// running from its first commit or resume on, until it is trimmed to 0. Steps and reserve of
-	// one that is not running, and a resume, return ErrOutOfBlocks rather than take these blocks,
-	// or ErrTooLarge if they need more than all others. Best effort if several threads start
-	// sessions at once. Default 0.
+	// running from its first commit or resume on, until it is trimmed to 0; one that was just
+	// admitted, forked or loaded is not, whatever it holds. Steps and reserve of one that is not
+	// running, and a resume, return ErrOutOfBlocks rather than take these blocks, or ErrTooLarge if
+	// they need more than all others. Best effort if several threads start sessions at once.
+	// Default 0.
 	WatermarkBlocks int
 	// Default HugePagesAdvise. HugePagesRequire: not with an allocator.
 	HugePages HugePages

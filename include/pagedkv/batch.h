@@ -64,7 +64,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session*
 
 /**
  * Chooses victims: sessions to suspend (or close) so that pkv_batch_begin succeeds with those
- * sessions of the list that are not victims.
+ * sessions of the list that are not victims. The victims can be all sessions of the
+ * list, if the session that would be chosen last is another one.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
  * last, in the list or not. The session that would be chosen last is never a victim. Neither are

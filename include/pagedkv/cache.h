@@ -129,8 +129,8 @@ typedef enum pkv_layer_kind PKV_ENUM {
  * `kind` determines which fields are used; the others must be 0:
  *
  *   all kinds               layers, layer_indices, blocks
- *   KV, LATENT              heads, dims, dtypes, window, sink_tokens, rotation and
- *                           rotation_matrices
+ *   KV, LATENT              heads, dims, dtypes, window, sink_tokens, rotation
+ *   KV                      rotation_matrices
  *   STATES, OPAQUE_STATES   layer_bytes, checkpoint_tokens, max_verify_tokens
  *   OPAQUE_KV               layer_bytes, window, sink_tokens; query_heads and dims, which may be 0,
  *                           only for active_parameters
@@ -271,7 +271,8 @@ typedef struct pkv_cache_config {
   uint64_t memory_bytes;
   /**
    * Blocks kept free in each group for running sessions, so that these can finish. A session is
-   * running from its first commit or resume on, until it is trimmed to 0. Steps and reserve of one
+   * running from its first commit or resume on, until it is trimmed to 0; one that was just
+   * admitted, forked or loaded is not, whatever it holds. Steps and reserve of one
    * that is not running, and a resume, return OUT_OF_BLOCKS rather than take these blocks, or
    * TOO_LARGE if they need more than all others. Best effort if several threads start sessions at
    * once. Default 0.

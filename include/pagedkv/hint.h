@@ -175,10 +175,10 @@ PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, co
 
 /**
  * Gives a hint about a session. SET_RETENTION, RETURN, DEMOTE and, unless the session is suspended,
- * DROP are kept until it is closed, and inherited by forks and snapshots. DEMOTE and all others
- * also apply now, to the session's token ids up to the first unknown one. If it is suspended, so
- * does SET_RETENTION, and the ids are the remembered ones. An `end` after the last of these ids
- * means the last.
+ * DROP are kept until it is closed, and inherited by forks and snapshots. PIN, UNPIN, PREFETCH,
+ * STORE and DEMOTE apply now, to the session's token ids up to the first unknown one. If it is
+ * suspended, so do SET_RETENTION and DROP, and the ids are the remembered ones. An `end` after the
+ * last of these ids means the last.
  *
  * @param      session  The session.
  * @param[in]  hint     The hint.

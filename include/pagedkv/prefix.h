@@ -13,8 +13,8 @@
  * evictable if only the index holds it and no pin keeps it. Evictable blocks count as available:
  * begin, reserve, resume and admit evict as many as they need. Blocks in use are never evicted, but
  * a store drops blocks that only wait to be written. Pins end only if begin, reserve or resume
- * would otherwise fail; pkv_session_admit normally waits instead (see there). Hints pin blocks and
- * set their retention (hint.h). A quota limits what one salt may keep cached.
+ * would otherwise fail; pkv_session_admit normally returns OUT_OF_BLOCKS instead (see there). Hints
+ * pin blocks and set their retention (hint.h). A quota limits what one salt may keep cached.
  *
  * Blocks of lower retention are evicted before others, and among equals the policy in the cache's
  * config decides. Blocks that slide out of a window, and states, stay cached and can also be
@@ -51,7 +51,8 @@ extern "C" {
  * attempts are neither lookups in the statistics nor uses for the eviction policy. The blocks that
  * it needs besides the cached ones must be available without those of watermark_blocks. Pins end
  * only for a request that would not fit even into an empty cache with as many pins as
- * max_pinned_tokens allows; any other request waits.
+ * max_pinned_tokens allows; for any other the call returns OUT_OF_BLOCKS, and the caller tries
+ * again later.
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
@@ -122,7 +123,9 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
                                         pkv_prefix_stats* out);
 
 /**
- * Removes every evictable block of one salt or of all.
+ * Removes every evictable block of one salt or of all. Blocks in use or pinned stay, and so do
+ * items in a store: later sessions can match them. After new weights are loaded, create a new
+ * cache, with another fingerprint if it has a store.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.

@@ -29,8 +29,12 @@ typedef struct pkv_pool_stats {
    * time.
    */
   uint64_t held_blocks_peak;
-  uint64_t shared_blocks; /**< Blocks with more than one reference. */
-  uint64_t references;    /**< References to all blocks. */
+  /**
+   * Blocks with more than one reference. The prefix index has one to each block that it caches: a
+   * cached block of one session counts, too.
+   */
+  uint64_t shared_blocks;
+  uint64_t references; /**< References to all blocks. */
 } pkv_pool_stats;
 
 /**

@@ -65,7 +65,10 @@ typedef struct pkv_store {
   uint32_t struct_size; /**< Must be sizeof(pkv_store). */
   uint32_t reserved;    /**< Must be 0. */
   void* user;           /**< Passed to all functions. */
-  /** Stores items; may skip those that exist. A store may lose items at any time. */
+  /**
+   * Stores items. It may leave those that exist as they are, but counts them as stored. A store may
+   * lose items at any time.
+   */
   int64_t (*put)(void* user, size_t n, const pkv_store_item* items);
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
@@ -159,8 +162,10 @@ PKV_API pkv_status pkv_prefetch_wait(pkv_cache cache, const pkv_prompt* prompt, 
 PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_prompt* prompt);
 
 /**
- * Waits until the blocks of sessions that ended or were suspended so far are written.
- * pkv_cache_destroy does the same without a time limit, as long as the store accepts items.
+ * Waits until no blocks are queued to be written, including those that are queued meanwhile. Each
+ * was then written or given up: compare unwritten_tokens of pkv_store_stats. If the time runs out,
+ * the call returns OK, and *queued is not 0. pkv_cache_destroy waits in the same way, without a
+ * time limit, as long as the store accepts items.
  *
  * @param      cache       The cache.
  * @param      timeout_ms  The longest time to wait, in milliseconds.

@@ -84,17 +84,17 @@ static pkv_pool_stats pool_stats(const progress* p) {
   return stats;
 }
 
-/* '=' for blocks of more than one session, '#' for the others in use. */
+/* '=' for blocks that the prefix index or several sessions hold, '#' for the others in use. */
 static void draw_pool(frame* f, const progress* p) {
   const pkv_pool_stats stats = pool_stats(p);
-  const size_t width = f->columns > 60 ? (f->columns - 52 < 64 ? f->columns - 52 : 64) : 8;
+  const size_t width = f->columns > 76 ? (f->columns - 68 < 64 ? f->columns - 68 : 64) : 8;
   const size_t shared =
       (size_t)(((double)stats.shared_blocks / (double)stats.blocks) * (double)width + 0.5);
   const size_t used =
       (size_t)(((double)stats.held_blocks / (double)stats.blocks) * (double)width + 0.5);
   put(f, f->columns, "blocks [");
   for (size_t i = 0; i < width; i++) append(f, i < shared ? "=" : i < used ? "#" : ".", 1);
-  put(f, f->columns - 8 - width, "] %llu of %llu, %llu shared (=)",
+  put(f, f->columns - 8 - width, "] %llu of %llu, %llu also cached or shared (=)",
       (unsigned long long)stats.held_blocks, (unsigned long long)stats.blocks,
       (unsigned long long)stats.shared_blocks);
   end_line(f);
