@@ -1,0 +1,162 @@
+#include "context.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "failure.h"
+
+namespace pagedkv_llama {
+
+namespace {
+
+// FNV-1a with 64 bits.
+class Hash {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes)
+      value_ = (value_ ^ static_cast<uint64_t>(byte)) * 0x100000001b3;
+  }
+  void add_number(uint64_t number) { add(std::as_bytes(std::span(&number, 1))); }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325;
+};
+
+// M-RoPE, vision and interleaved M-RoPE: cells then have more than one position.
+bool has_positions_of_images(int32_t rope_type) { return rope_type > 0 && (rope_type & 8) != 0; }
+
+uint64_t hash_of_model(const Host& host, const Model* model) {
+  Hash hash;
+  char text[1024];
+  const auto add_text = [&](int32_t size) {
+    const auto shown =
+        std::clamp<size_t>(size < 0 ? 0 : static_cast<size_t>(size), 0, sizeof text - 1);
+    hash.add_number(shown);
+    hash.add(std::as_bytes(std::span(text, shown)));
+  };
+  hash.add_number(host.model_size(model));
+  add_text(host.model_desc(model, text, sizeof text));
+  const int32_t entries = host.model_meta_count(model);
+  for (int32_t i = 0; i < entries; i++) {
+    add_text(host.model_meta_key_by_index(model, i, text, sizeof text));
+    add_text(host.model_meta_val_str_by_index(model, i, text, sizeof text));
+  }
+  return hash.value();
+}
+
+// The number of streams does not change keys and values.
+uint64_t hash_of_tokens(const State& state) {
+  Hash hash;
+  hash.add_number(state.cells());
+  hash.add_number(state.shape().layers);
+  hash.add_number(state.shape().transposed);
+  for (const Tensor& tensor : state.shape().tensors) {
+    hash.add_number(static_cast<uint64_t>(tensor.type));
+    hash.add_number(tensor.rows);
+    hash.add_number(tensor.element_bytes);
+  }
+  for (const auto bytes : state.tensors()) hash.add(bytes);
+  return hash.value();
+}
+
+}  // namespace
+
+LlamaContext::LlamaContext(void* context, void* library)
+    : host_(library),
+      context_(static_cast<Context*>(context)),
+      memory_(host_.get_memory(context_)),
+      model_(host_.get_model(context_)) {
+  if (memory_ == nullptr) fail(PKV_UNSUPPORTED, "the context has no memory, as for embeddings");
+  if (host_.model_is_recurrent(model_) || host_.model_is_hybrid(model_))
+    fail(PKV_UNSUPPORTED, "the model has recurrent layers, whose states are not supported yet");
+  if (const int32_t window = host_.model_n_swa(model_); window > 0)
+    fail(PKV_UNSUPPORTED, "the model has sliding windows (%d tokens), which are not supported yet",
+         window);
+  if (host_.model_has_encoder(model_))
+    fail(PKV_UNSUPPORTED, "the model has an encoder: keys depend on more than tokens");
+  if (const int32_t type = host_.model_rope_type(model_); has_positions_of_images(type))
+    fail(PKV_UNSUPPORTED, "the model has M-RoPE (type %d), which is not supported yet", type);
+}
+
+void LlamaContext::check_sequence(int32_t sequence) const {
+  if (const uint32_t n = host_.n_seq_max(context_); sequence < 0 || uint32_t(sequence) >= n)
+    fail(PKV_INVALID_ARGUMENT, "sequence %d is not one of the context's %u", sequence, n);
+}
+
+bool LlamaContext::has(int32_t sequence, uint64_t n) const {
+  const int64_t last = host_.memory_seq_pos_max(memory_, sequence);
+  return last + 1 == static_cast<int64_t>(n) &&
+         (n == 0 || host_.memory_seq_pos_min(memory_, sequence) == 0);
+}
+
+Buffer LlamaContext::read(int32_t sequence) const {
+  Buffer state(host_.state_seq_get_size_ext(context_, sequence, 0));
+  const size_t size = state.bytes().size();
+  const size_t copied =
+      host_.state_seq_get_data_ext(context_, state.bytes().data(), size, sequence, 0);
+  if (size == 0 || copied != size)
+    fail(PKV_IO, "llama.cpp wrote %zu of %zu bytes of the state of sequence %d: see its log",
+         copied, size, sequence);
+  return state;
+}
+
+void LlamaContext::write(int32_t sequence, const Buffer& state) const {
+  const std::span<std::byte> bytes = state.bytes();
+  const size_t taken =
+      host_.state_seq_set_data_ext(context_, bytes.data(), bytes.size(), sequence, 0);
+  if (taken == bytes.size()) return;
+  host_.memory_seq_rm(memory_, sequence, -1, -1);
+  fail(PKV_IO, "llama.cpp took %zu of %zu bytes of a state for sequence %d: are its cells in use?",
+       taken, bytes.size(), sequence);
+}
+
+int32_t LlamaContext::empty_sequence() const {
+  const auto n = static_cast<int32_t>(host_.n_seq_max(context_));
+  for (int32_t sequence = 0; sequence < n; sequence++)
+    if (has(sequence, 0)) return sequence;
+  fail(PKV_BUSY, "open needs an empty sequence for a moment: all %d have cells", n);
+}
+
+// Tokens from all parts of the vocabulary.
+void LlamaContext::decode(int32_t sequence, int32_t first, int32_t n) const {
+  const int32_t words = host_.vocab_n_tokens(host_.model_get_vocab(model_));
+  const Tokens batch = host_.batch_init(n, 0, 1);
+  if (batch.token == nullptr || batch.sequence == nullptr || batch.embeddings != nullptr)
+    fail(PKV_UNSUPPORTED, "the llama_batch of this llama.cpp is not known");
+  Tokens tokens = batch;
+  tokens.n = n;
+  for (int32_t i = 0; i < n; i++) {
+    tokens.token[i] = static_cast<int32_t>(int64_t{words} * i / n);
+    tokens.position[i] = first + i;
+    tokens.sequences[i] = 1;
+    tokens.sequence[i][0] = sequence;
+    tokens.output[i] = 0;
+  }
+  const int32_t result = host_.decode(context_, tokens);
+  host_.batch_free(batch);
+  if (result == 0) return;
+  host_.memory_seq_rm(memory_, sequence, -1, -1);
+  fail(PKV_IO, "llama_decode returned %d for the %d tokens that open decodes", result, n);
+}
+
+// At the last positions that the model was trained for, keys differ most between RoPE settings.
+LlamaContext::Identity LlamaContext::identify(std::span<const std::byte> model_id) const {
+  const int32_t sequence = empty_sequence();
+  const auto n = static_cast<int32_t>(std::min({8u, host_.n_batch(context_), room()}));
+  const int32_t first = std::max(0, host_.model_n_ctx_train(model_) - n);
+  decode(sequence, first, n);
+  struct Removal {
+    const LlamaContext& self;
+    int32_t sequence;
+    ~Removal() { self.host_.memory_seq_rm(self.memory_, sequence, -1, -1); }
+  } const removal{*this, sequence};
+  const Buffer bytes = read(sequence);
+  const State state(bytes.bytes(), sequence, first);
+  Hash id;
+  id.add(model_id);
+  return {state.shape(), {hash_of_model(host_, model_), hash_of_tokens(state), id.value()}};
+}
+
+}  // namespace pagedkv_llama
