@@ -1,6 +1,7 @@
 // Measures how fast decode attention reads K and V, alone and with a prefix that sessions share.
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -40,8 +41,10 @@ void decode_quantised(benchmark::State& state, const Geometry& geometry) {
   report(state, "tokens/s", "bf16_tokens/s", geometry.sessions, ours, theirs);
 }
 
-// Rows of an engine's own memory, in turns with packed tiles. With scattered blocks, the table of
-// each sequence is a random permutation.
+bool is_read_only(pkv_dtype dtype) { return dtype == PKV_Q8_0 || dtype == PKV_Q4_0; }
+
+// Rows of an engine's own memory, in turns with packed tiles: those of int8 for q8_0, of int4 for
+// q4_0. With scattered blocks, the table of each sequence is a random permutation.
 class PlainMemory {
  public:
   PlainMemory(const Geometry& geometry, bool scattered)
@@ -65,13 +68,7 @@ class PlainMemory {
     sequences_.query_heads = geometry.query_heads(), sequences_.count = geometry.sessions;
     sequences_.query_lengths = queries_.data(), sequences_.kv_lengths = lengths_.data();
     sequences_.block_tables = tables_.data(), sequences_.block_table_stride = blocks;
-    const Rows rows(geometry.tokens, geometry.kv_heads, geometry.dim);
-    std::vector<int64_t> slots(geometry.tokens);
-    for (uint64_t first = 0; first < view_.blocks * geometry.block_size; first += slots.size()) {
-      std::iota(slots.begin(), slots.end(), static_cast<int64_t>(first));
-      check(pkv_kv_write_slots(nullptr, &view_, slots.size(), slots.data(), rows.tensor(),
-                               rows.tensor()));
-    }
+    fill(geometry);
   }
   void attend() {
     check(
@@ -82,6 +79,33 @@ class PlainMemory {
   struct Free {
     void operator()(unsigned char* memory) const { std::free(memory); }
   };
+
+  void fill(const Geometry& geometry) {
+    if (is_read_only(geometry.dtype)) return fill_blocks();
+    const Rows rows(geometry.tokens, geometry.kv_heads, geometry.dim);
+    std::vector<int64_t> slots(geometry.tokens);
+    for (uint64_t first = 0; first < view_.blocks * geometry.block_size; first += slots.size()) {
+      std::iota(slots.begin(), slots.end(), static_cast<int64_t>(first));
+      check(pkv_kv_write_slots(nullptr, &view_, slots.size(), slots.data(), rows.tensor(),
+                               rows.tensor()));
+    }
+  }
+
+  // Blocks of q8_0 or q4_0, which nothing writes: a scale of f16, then bytes.
+  void fill_blocks() {
+    const uint64_t block = view_.dtype == PKV_Q8_0 ? 34 : 18;
+    const uint16_t scale = 0x2000;  // 1 / 128
+    std::mt19937 random(1);
+    for (void* const side : {view_.k, view_.v}) {
+      auto* const rows = static_cast<unsigned char*>(side);
+      const uint64_t bytes = side == view_.k ? view_.k_bytes : view_.v_bytes;
+      for (uint64_t at = 0; at + block <= bytes; at += block) {
+        std::memcpy(rows + at, &scale, sizeof scale);
+        for (uint64_t i = 2; i < block; i++) rows[at + i] = static_cast<unsigned char>(random());
+      }
+    }
+  }
+
   pkv_kv_view view_ = made<pkv_kv_view>();
   pkv_kv_sequences sequences_ = made<pkv_kv_sequences>();
   Rows q_, out_;
@@ -93,6 +117,8 @@ class PlainMemory {
 void decode_plain(benchmark::State& state, const Geometry& geometry, bool scattered) {
   Geometry packed = geometry;
   packed.block_size = 16;
+  if (geometry.dtype == PKV_Q8_0) packed.dtype = PKV_INT8;
+  if (geometry.dtype == PKV_Q4_0) packed.dtype = PKV_INT4;
   Filled filled(packed);
   Step step(packed, filled, 1);
   PlainMemory plain(geometry, scattered);
@@ -145,7 +171,7 @@ void register_decode() {
               add("decode/" + geometry.name(), quantised ? decode_quantised : decode, geometry);
           }
   }
-  for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8})
+  for (const pkv_dtype dtype : {PKV_F32, PKV_F16, PKV_BF16, PKV_INT8, PKV_Q8_0, PKV_Q4_0})
     for (const uint32_t group : {1u, 4u, 8u})
       for (const uint32_t dim : {64u, 128u})
         for (const uint32_t block : {1u, 16u, 256u})

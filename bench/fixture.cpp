@@ -8,8 +8,8 @@ namespace pkv::bench {
 static pkv_isa given_isa = PKV_ISA_AUTO;
 
 const char* dtype_name(pkv_dtype dtype) {
-  static const char* const names[] = {"none", "f32",  "f16",      "bf16",
-                                      "int8", "int4", "fp8_e4m3", "fp8_e5m2"};
+  static const char* const names[] = {"none", "f32",      "f16",      "bf16", "int8",
+                                      "int4", "fp8_e4m3", "fp8_e5m2", "q8_0", "q4_0"};
   return names[dtype];
 }
 

@@ -190,7 +190,7 @@ constexpr DtypeOps make_plain_ops() {
 // Empty if the set does not multiply rows of the dtype.
 template <class Isa, pkv_dtype dtype>
 constexpr DtypeOps plain_ops_of_bytes() {
-  if constexpr (dtype == PKV_INT8 ? widens_signed_bytes<Isa> : multiplies_blocks<Isa>)
+  if constexpr (widens_signed_bytes<Isa>)
     return make_plain_ops<Isa, dtype>();
   else
     return {};

@@ -10,10 +10,6 @@
 
 namespace pkv::kernels {
 
-// Sets whose vectors have a half of a block in 16-bit numbers. Others convert the rows first.
-template <class Isa>
-concept multiplies_blocks = widens_signed_bytes<Isa> && Floats<Isa>::size == 8;
-
 // The scales of all blocks of 16 tokens.
 template <class Isa>
 struct TileBlockScales {
@@ -66,14 +62,15 @@ struct BlockKeys {
       for (uint32_t b = 0; b < blocks; b++) {
         PKV_UNROLL
         for (unsigned i = 0; i < tokens; i++) {
-          const Halves half(k[i] + size_t{b} * block_bytes + scale_bytes(dtype));
+          const Halves k_of(k[i] + size_t{b} * block_bytes + scale_bytes(dtype));
           const Floats<Isa> scale(scales.of[b][t + i]);
           PKV_UNROLL
           for (unsigned r = 0; r < rows; r++) {
             const uint32_t* const pairs = query[r]->pairs() + size_t{b} * block_dims / 2;
-            const Ints<Isa> dot =
-                Isa::dot_pairs(Isa::dot_pairs(Ints<Isa>(0), half.of[0], load_words<Isa>(pairs)),
-                               half.of[1], load_words<Isa>(pairs + lanes));
+            Ints<Isa> dot(0);
+            PKV_UNROLL
+            for (unsigned n = 0; n < Halves::vectors; n++)
+              dot = Isa::dot_pairs(dot, k_of.vector[n], load_words<Isa>(pairs + n * lanes));
             sum[r * tokens + i] = Isa::fma(xsimd::to_float(dot), scale, sum[r * tokens + i]);
           }
         }
@@ -92,18 +89,19 @@ struct BlockKeys {
  private:
   static constexpr uint32_t block_bytes = row_bytes(dtype, block_dims);
 
-  // The elements of a block as 16-bit numbers: dims 0 to 15, and 16 to 31.
+  // The elements of a block as 16-bit numbers, in the order of the dims.
   struct Halves {
-    Words<Isa> of[2];
+    static constexpr unsigned vectors = block_dims / 2 / Floats<Isa>::size;
+    Words<Isa> vector[vectors];
 
     explicit Halves(const unsigned char* elements) {
-      of[0] = Isa::signed_halves(elements);
       if constexpr (dtype == PKV_Q8_0) {
-        of[1] = Isa::signed_halves(elements + block_dims / 2);
+        for (unsigned n = 0; n < vectors; n++)
+          vector[n] = Isa::signed_halves(elements + n * (block_dims / vectors));
       } else {
-        const Words<Isa> low_bits(0x000F000Fu), minus_8(0xFFF8FFF8u);
-        of[1] = Isa::add_halves((of[0] >> 4) & low_bits, minus_8);
-        of[0] = Isa::add_halves(of[0] & low_bits, minus_8);
+        Isa::split_nibbles(elements, vector);
+        for (Words<Isa>& each : vector)
+          each = Isa::add_halves(each, Words<Isa>(0xFFF8FFF8u));  // -8
       }
     }
   };
@@ -155,9 +153,10 @@ struct BlockValues {
   [[gnu::always_inline]] static inline void add_block(const unsigned char* const* at_row,
                                                       uint32_t b, const ScoreRow* weights,
                                                       uint32_t dim, float* out) {
-    constexpr unsigned lanes = Floats<Isa>::size, vectors = rows <= 2 ? 4 : 2;
+    constexpr unsigned lanes = Floats<Isa>::size, of_block = block_dims / lanes,
+                       vectors = rows > 2 || of_block < 4 ? 2 : 4;
     PKV_UNROLL
-    for (unsigned first = 0; first < block_dims / lanes; first += vectors) {
+    for (unsigned first = 0; first < of_block; first += vectors) {
       float* const to = out + size_t{b} * block_dims + first * lanes;
       Floats<Isa> sum[rows][vectors];
       PKV_UNROLL

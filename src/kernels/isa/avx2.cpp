@@ -45,6 +45,11 @@ struct Avx2 {
   static I signed_lanes(const void* from) {
     return I(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from))));
   }
+  static void split_nibbles(const void* from, U (&to)[2]) {
+    const U bytes(_mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+    to[0] = bytes & U(0x000F000Fu);
+    to[1] = bytes >> 4 & U(0x000F000Fu);
+  }
   static U add_halves(U a, U b) { return U(_mm256_add_epi16(a, b)); }
   static void narrow(void* to, U words) {
     const __m256i halves =

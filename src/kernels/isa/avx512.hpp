@@ -39,6 +39,12 @@ struct Avx512Base {
   static I signed_lanes(const void* from) {
     return I(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from))));
   }
+  static void split_nibbles(const void* from, U (&to)[1]) {
+    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(from));
+    const __m256i both =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
+    to[0] = U(_mm512_cvtepu8_epi16(_mm256_and_si256(both, _mm256_set1_epi8(15))));
+  }
   static U add_halves(U a, U b) { return U(_mm512_add_epi16(a, b)); }
   static void narrow(void* to, U words) {
     _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words));
