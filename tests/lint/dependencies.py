@@ -13,6 +13,7 @@ BINDINGS = {
     "pypi": [
         "bindings/python/pyproject.toml",
         "bindings/python/tests/requirements.txt",
+        "bindings/engines/llama.cpp/pyproject.toml",
         "bindings/engines/transformers/pyproject.toml",
         "bindings/engines/vllm/pyproject.toml",
         "bindings/python/tests/requirements-checks.txt",

@@ -1,6 +1,8 @@
 // libggml-pagedkv.so: a ggml backend that computes attention. ggml loads it by GGML_BACKEND_PATH or
 // ggml_backend_load(). Its device is an accelerator in host memory, so the scheduler gives it those
 // operations that it supports, and leaves all memory where it is.
+#include <dlfcn.h>
+
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -162,6 +164,22 @@ void fill_objects() {
 }  // namespace
 
 }  // namespace ggml_pagedkv
+
+// Programs with llama.cpp call it first. They call this function, and not that of libllama, only if
+// this library is in LD_PRELOAD: ggml loads it without making its symbols visible. So builds that
+// do not load backends by themselves have the plug-in, too.
+extern "C" [[gnu::visibility("default")]] void llama_backend_init() {
+  const auto next = reinterpret_cast<void (*)()>(dlsym(RTLD_NEXT, "llama_backend_init"));
+  if (next != nullptr) next();
+  const auto load =
+      reinterpret_cast<ggml::Registration* (*)(const char*)>(dlsym(RTLD_NEXT, "ggml_backend_load"));
+  const auto find = reinterpret_cast<ggml::Registration* (*)(const char*)>(
+      dlsym(RTLD_NEXT, "ggml_backend_reg_by_name"));
+  Dl_info self{};
+  if (load != nullptr && find != nullptr && find("pagedkv") == nullptr &&
+      dladdr(reinterpret_cast<void*>(llama_backend_init), &self) != 0)
+    load(self.dli_fname);
+}
 
 // ggml calls it once, after it has loaded this library. NULL: not for this ggml.
 extern "C" [[gnu::visibility("default")]] ggml::Registration* ggml_backend_init() {

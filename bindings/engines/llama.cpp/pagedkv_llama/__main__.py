@@ -1,0 +1,5 @@
+"""Prints the path of the plug-in, for GGML_BACKEND_PATH."""
+
+from . import find
+
+print(find())
