@@ -26,7 +26,7 @@ class Bundle(BuildHookInterface):  # type: ignore[type-arg]
         for path in named:
             if not path.is_file():
                 raise FileNotFoundError(f"PAGEDKV_BUNDLE: there is no file {path}")
-            name = soname(path.name) if ".so" in path.name else path.name
+            name = soname(path.name) if ".so." in path.name else path.name
             build_data["force_include"][str(path.resolve())] = f"pagedkv/{name}"
         if named:
             platform = os.environ.get("PAGEDKV_PLATFORM", sysconfig.get_platform())

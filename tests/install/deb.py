@@ -69,13 +69,15 @@ def check_versions(meson, control):
     ]
 
 
-def files_of_tools(tree, meson):
-    """Returns the files that -Dtools=true adds to the libraries, without a build."""
-    options = ["-Dtools=true", "-Dtests=false", "-Dbenchmarks=disabled", "--wrap-mode=nodownload"]
+def files_of_options(tree, meson):
+    """Returns the files that Debian's options add to the libraries, without a build."""
+    options = ["-Dtools=true", "-Dllama=true", "-Dtests=false", "-Dbenchmarks=disabled"]
+    options += ["--wrap-mode=nodownload", "--libdir=lib/triplet"]
     with tempfile.TemporaryDirectory() as build:
         run(*meson, "setup", build, tree, "--prefix=/usr", *options)
         installed = json.loads(run(*meson, "introspect", "--installed", build))
-    return [name[1:] for name in installed.values() if re.match("/usr/(bin|share)/", name)]
+    added = "/usr/(bin|share|lib/triplet/pagedkv)/"
+    return [name[1:] for name in installed.values() if re.match(added, name)]
 
 
 def check_symbols(listed, functions):
@@ -110,7 +112,7 @@ def main():
     if not any("redis" in name for name in names):
         print("SKIPPED: libpagedkv-redis was not built")
         sys.exit(77)
-    names = sorted({*names, *files_of_tools(tree, meson)})
+    names = sorted({*names, *files_of_options(tree, meson)})
     assert "usr/bin/pkv-serve" in names, "-Dtools=true installs no pkv-serve"
     lists = patterns(debian)
     found = check_files([*names, "usr/bin/new"], lists)
