@@ -86,6 +86,8 @@ class Session {
   pkv_batch batch_ = nullptr;
 };
 
+}  // namespace
+
 // The memory of the blocks.
 class Blocks {
  public:
@@ -115,8 +117,6 @@ class Blocks {
   uint64_t bytes_;
   Buffer memory_;  // the system gives pages to blocks when they are first written
 };
-
-}  // namespace
 
 }  // namespace pagedkv_llama
 
