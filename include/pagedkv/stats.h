@@ -30,8 +30,8 @@ typedef struct pkv_pool_stats {
    */
   uint64_t held_blocks_peak;
   /**
-   * Blocks with more than one reference. The prefix index has one to each block that it caches: a
-   * cached block of one session counts, too.
+   * Blocks with more than one reference. The prefix index has one to each block that it caches,
+   * so a cached block of one session is among them.
    */
   uint64_t shared_blocks;
   uint64_t references; /**< References to all blocks. */

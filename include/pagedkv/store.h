@@ -163,7 +163,7 @@ PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_prompt* prompt
 
 /**
  * Waits until no blocks are queued to be written, including those that are queued meanwhile. Each
- * was then written or given up: compare unwritten_tokens of pkv_store_stats. If the time runs out,
+ * was then written or dropped: compare unwritten_tokens of pkv_store_stats. If the time runs out,
  * the call returns OK, and *queued is not 0. pkv_cache_destroy waits in the same way, without a
  * time limit, as long as the store accepts items.
  *
