@@ -436,8 +436,8 @@ type PoolStats struct {
 	// estimate if the pool has more than 4032 blocks and several threads took blocks at the same
 	// time.
 	HeldBlocksPeak uint64
-	// Blocks with more than one reference. The prefix index has one to each block that it caches: a
-	// cached block of one session counts, too.
+	// Blocks with more than one reference. The prefix index has one to each block that it caches,
+	// so a cached block of one session is among them.
 	SharedBlocks uint64
 	References   uint64 // References to all blocks.
 }
