@@ -77,7 +77,7 @@ pkv_store open_redis(const std::string& address) {
 
 void move(benchmark::State& state, size_t value_bytes, bool writes) {
   const redis_test::Server server;
-  const pkv_store store = open_redis(server.address());
+  pkv_store store = open_redis(server.address());
 
   std::vector<char> bytes(batch_bytes, 'x');
   std::vector<pkv_store_item> items(batch_bytes / value_bytes);
