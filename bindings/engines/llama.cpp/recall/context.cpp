@@ -1,8 +1,10 @@
 #include "context.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
-#include <cstring>
-#include <string>
+#include <vector>
 
 #include "failure.h"
 
@@ -10,55 +12,57 @@ namespace pagedkv_llama {
 
 namespace {
 
-// FNV-1a with 64 bits.
-class Hash {
- public:
-  void add(std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes)
-      value_ = (value_ ^ static_cast<uint64_t>(byte)) * 0x100000001b3;
-  }
-  void add_number(uint64_t number) { add(std::as_bytes(std::span(&number, 1))); }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325;
-};
-
 // M-RoPE, vision and interleaved M-RoPE: cells then have more than one position.
 bool has_positions_of_images(int32_t rope_type) { return rope_type > 0 && (rope_type & 8) != 0; }
 
-uint64_t hash_of_model(const Host& host, const Model* model) {
-  Hash hash;
+// All that identifies keys and values, one after the other.
+class Description {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    add_number(bytes.size());
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void add_number(uint64_t number) {
+    const auto bytes = std::as_bytes(std::span(&number, 1));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  Fingerprint fingerprint() const {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes_.data(), bytes_.size()));
+    return std::to_array(canonical.digest);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+void add_model(const Host& host, const Model* model, Description& to) {
   char text[1024];
   const auto add_text = [&](int32_t size) {
-    const auto shown =
-        std::clamp<size_t>(size < 0 ? 0 : static_cast<size_t>(size), 0, sizeof text - 1);
-    hash.add_number(shown);
-    hash.add(std::as_bytes(std::span(text, shown)));
+    const size_t most = sizeof text - 1;
+    to.add(
+        std::as_bytes(std::span(text, size < 0 ? 0 : std::min(static_cast<size_t>(size), most))));
   };
-  hash.add_number(host.model_size(model));
+  to.add_number(host.model_size(model));
   add_text(host.model_desc(model, text, sizeof text));
   const int32_t entries = host.model_meta_count(model);
   for (int32_t i = 0; i < entries; i++) {
     add_text(host.model_meta_key_by_index(model, i, text, sizeof text));
     add_text(host.model_meta_val_str_by_index(model, i, text, sizeof text));
   }
-  return hash.value();
 }
 
 // The number of streams does not change keys and values.
-uint64_t hash_of_tokens(const State& state) {
-  Hash hash;
-  hash.add_number(state.cells());
-  hash.add_number(state.shape().layers);
-  hash.add_number(state.shape().transposed);
+void add_tokens(const State& state, Description& to) {
+  to.add_number(state.cells());
+  to.add_number(state.shape().layers);
+  to.add_number(state.shape().transposed);
   for (const Tensor& tensor : state.shape().tensors) {
-    hash.add_number(static_cast<uint64_t>(tensor.type));
-    hash.add_number(tensor.rows);
-    hash.add_number(tensor.element_bytes);
+    to.add_number(static_cast<uint64_t>(tensor.type));
+    to.add_number(tensor.rows);
+    to.add_number(tensor.element_bytes);
   }
-  for (const auto bytes : state.tensors()) hash.add(bytes);
-  return hash.value();
+  for (const auto bytes : state.tensors()) to.add(bytes);
 }
 
 }  // namespace
@@ -154,9 +158,11 @@ LlamaContext::Identity LlamaContext::identify(std::span<const std::byte> model_i
   } const removal{*this, sequence};
   const Buffer bytes = read(sequence);
   const State state(bytes.bytes(), sequence, first);
-  Hash id;
-  id.add(model_id);
-  return {state.shape(), {hash_of_model(host_, model_), hash_of_tokens(state), id.value()}};
+  Description description;
+  description.add(model_id);
+  add_model(host_, model_, description);
+  add_tokens(state, description);
+  return {state.shape(), description.fingerprint()};
 }
 
 }  // namespace pagedkv_llama

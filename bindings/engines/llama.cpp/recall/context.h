@@ -10,6 +10,8 @@
 
 namespace pagedkv_llama {
 
+using Fingerprint = std::array<unsigned char, 16>;
+
 class LlamaContext {
  public:
   // Throws Failure with UNSUPPORTED if its memory is something else.
@@ -29,7 +31,7 @@ class LlamaContext {
   // What keys and values depend on besides the tokens.
   struct Identity {
     Shape shape;
-    std::array<uint64_t, 3> fingerprint;
+    Fingerprint fingerprint;
   };
   // Decodes a few tokens in an empty sequence, and removes them.
   Identity identify(std::span<const std::byte> model_id) const;

@@ -28,8 +28,9 @@
  * kv_unified may be as you like. llama.cpp 0.5 is known; others are refused unless their states
  * look the same.
  *
- * Threads. pkv_llama_remember, pkv_llama_recall and pkv_llama_close use the context: call them
- * where you could call llama_decode. All other functions may be called from any thread.
+ * Threads. pkv_llama_open, pkv_llama_remember and pkv_llama_recall use the context: call them where
+ * you could call llama_decode. All other functions may be called from any thread, but
+ * pkv_llama_close only when no other call runs.
  */
 #ifndef PAGEDKV_LLAMA_H
 #define PAGEDKV_LLAMA_H
@@ -103,7 +104,7 @@ PKV_API pkv_status pkv_llama_open(const pkv_llama_config* config, pkv_llama* out
  *
  * @param llama  The memory. NULL is OK.
  *
- * Statuses: BUSY (another thread is in a call).
+ * Statuses: BUSY (another thread is in a call on the cache of pkv_llama_get_cache).
  */
 PKV_API pkv_status pkv_llama_close(pkv_llama llama);
 
@@ -172,8 +173,8 @@ typedef struct pkv_llama_stats {
   uint64_t token_bytes;  /**< Bytes of the keys and values of a token. */
   uint64_t memory_bytes; /**< Memory for blocks, tables and buffers: at most max_bytes. */
   uint64_t max_tokens;   /**< How many tokens fit. */
-  uint64_t
-      cached_tokens; /**< How many are cached in memory; a token that texts share counts once. */
+  /** How many are cached in memory; a token that texts share counts once. */
+  uint64_t cached_tokens;
   uint64_t asked_tokens; /**< Tokens that recalls looked for. */
   uint64_t found_tokens; /**< Tokens that they restored. */
 } pkv_llama_stats;

@@ -38,7 +38,7 @@ struct Shape {
   uint64_t token_bytes() const;
 };
 
-// Bytes that begin as garbage.
+// Bytes without initial values.
 class Buffer {
  public:
   explicit Buffer(size_t size)
@@ -77,7 +77,7 @@ class State {
   std::vector<size_t> offsets_;  // where the elements of each tensor begin
 };
 
-// Returns a state of n tokens, 1 or more, whose tensors are garbage.
+// Returns a state of n tokens, 1 or more, whose tensors have no values yet.
 Buffer make_state(const Shape& shape, int32_t sequence, uint32_t n);
 
 }  // namespace pagedkv_llama
