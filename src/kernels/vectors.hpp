@@ -36,6 +36,11 @@
 //     // Signed bytes become halves: as many from a as there are lanes, then from b.
 //     static U signed_bytes(const void* a, const void* b);
 //     static U add_halves(U, U);
+//     // Those with AVX2 or AVX-512 have these three, too: signed bytes become halves or lanes, and
+//     // 16 bytes become 32 halves, of their low 4 bits and then of their high ones.
+//     static U signed_halves(const void* from);
+//     static I signed_lanes(const void* from);
+//     static void split_nibbles(const void* from, U (&to)[16 / F::size]);
 //
 //     // A transposition by blocks of 4 x 4 words: the first loads 4 words from each of rows[0],
 //     // rows[4], ..., the second transposes the words of four such vectors within each 128 bits.
