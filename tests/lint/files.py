@@ -1,6 +1,6 @@
 """Files stay readable and finished: length, words that mean "not done", absolute paths of
-somebody's machine; and each noun of the C interface has a header and an api file of the same
-name."""
+somebody's machine, pipes whose reader leaves early; and each noun of the C interface has a header
+and an api file of the same name."""
 
 import pathlib
 import re
@@ -13,6 +13,8 @@ LONG, TOO_LONG = 400, 800
 REASON = re.compile(r"Over 800 lines: \w+")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 PATH_OF_A_MACHINE = re.compile(r"(?<![\w./\-])/(work|root|home)/")
+# With pipefail such a pipe fails at times, as `grep -q` ends before the writer has written all.
+LEAVES_EARLY = re.compile(r"\|\s*(\\\n\s*)?grep -[a-zA-Z]*q")
 NOT_NOUNS = {"common", "experimental", "pagedkv", "redis", "stats", "version"}
 
 
@@ -25,6 +27,9 @@ def check_text(path, text):
             found.append(f"{path}:{number}: an absolute path of one machine")
         if path.startswith(("src/", "include/", "bindings/")) and UNFINISHED.search(line):
             found.append(f"{path}:{number}: unfinished: {line.strip()}")
+    if "pipefail" in text and (pipe := LEAVES_EARLY.search(text)):
+        line = text.count("\n", 0, pipe.end()) + 1
+        found.append(f"{path}:{line}: a pipe into grep -q, which fails at times; use > /dev/null")
     if path.startswith(CODE) and pathlib.PurePosixPath(path).suffix in CODE_SUFFIXES:
         if len(lines) > TOO_LONG and not any(REASON.search(line) for line in lines[:15]):
             found.append(
