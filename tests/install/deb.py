@@ -76,7 +76,7 @@ def files_of_options(tree, meson):
     with tempfile.TemporaryDirectory() as build:
         run(*meson, "setup", build, tree, "--prefix=/usr", *options)
         installed = json.loads(run(*meson, "introspect", "--installed", build))
-    added = "/usr/(bin|share|lib/triplet/pagedkv)/"
+    added = "/usr/(bin/|share/|include/pagedkv-llama|lib/triplet/(pagedkv/|.*pagedkv-llama))"
     return [name[1:] for name in installed.values() if re.match(added, name)]
 
 

@@ -19,6 +19,9 @@ NEEDED |= {"ld-linux-x86-64", "ld-linux-aarch64"}
 TOOLS = {"bin/pkv-generate", "bin/pkv-serve"} | {
     f"share/pagedkv/tiny-shakespeare.{kind}" for kind in ("bin", "tokenizer.bin")
 }
+# The libraries of which there is no static one, and the files that -Dllama=true adds besides.
+SHARED = {"pagedkv-llama"}
+LLAMA = {"include/pagedkv-llama.h", "libggml-pagedkv.so"}
 
 
 def run(*command, **more):
@@ -67,7 +70,9 @@ def expected_files(tree, version, libraries, static):
     names |= {"share/doc/pagedkv/guide/FORMAT.md"}
     for name in libraries:
         names |= {f"lib{name}.so{end}" for end in ("", ".1", f".{version}")}
-        names |= {f"pkgconfig/{name}.pc"} | ({f"lib{name}.a"} if static else set())
+        names.add(f"pkgconfig/{name}.pc")
+        if static and name not in SHARED:
+            names.add(f"lib{name}.a")
     return headers | names
 
 
@@ -167,11 +172,14 @@ def main():
         directory = pathlib.Path(directory)
         root = directory / "root"
         folder, _ = install(meson, build, root)
-        libraries = ["pagedkv"] + ["pagedkv-redis"] * any(root.rglob("pagedkv-redis.pc"))
+        names = ("pagedkv", "pagedkv-redis", "pagedkv-llama")
+        libraries = [name for name in names if any(root.rglob(f"{name}.pc"))]
         static = any(root.rglob("libpagedkv.a"))
         files, expected = installed_files(root), expected_files(tree, version, libraries, static)
         if any(root.rglob("pkv-generate")):
             expected |= TOOLS
+        if "pagedkv-llama" in libraries:
+            expected |= LLAMA
         missing, more = sorted(expected - files), sorted(files - expected)
         assert not missing and not more, f"missing {missing}, not expected {more}"
         check_pages(root)
@@ -191,6 +199,8 @@ def main():
             installed.run("pagedkv-redis", redis, cc.split(), "c")
             if static:
                 installed.run_static("pagedkv-redis", redis, cc.split(), "c")
+        if "pagedkv-llama" in libraries:
+            installed.run("pagedkv-llama", HERE / "llama.c", cc.split(), "c")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ PLACES = [
 ]
 # Names of files and packages, with the whole version or only its first number.
 NAMES = re.compile(
-    r"\blibpagedkv(?:-redis)?(?:\.so\.|-)?(\d+(?:\.\d+\.\d+)?)(?![A-Za-z\d]|\.\d)"
-    r"|\bpagedkv(?:-sys-|-|/)(\d+\.\d+\.\d+)\b|\bPAGEDKV_(?:REDIS_)?(\d+)\b"
+    r"\blibpagedkv(?:-redis|-llama)?(?:\.so\.|-)?(\d+(?:\.\d+\.\d+)?)(?![A-Za-z\d]|\.\d)"
+    r"|\bpagedkv(?:-sys-|-|/)(\d+\.\d+\.\d+)\b|\bPAGEDKV_(?:REDIS_|LLAMA_)?(\d+)\b"
     r"|\bbindings/go/v(\d+\.\d+\.\d+)\b"
 )
 MEASURED = ("bench/data/", "tests/lint/")  # with earlier versions, and the samples of lints
