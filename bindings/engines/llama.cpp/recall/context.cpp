@@ -52,16 +52,29 @@ void add_model(const Host& host, const Model* model, Description& to) {
   }
 }
 
-// The number of streams does not change keys and values.
-void add_tokens(const State& state, Description& to) {
-  to.add_number(state.cells());
-  to.add_number(state.shape().layers);
-  to.add_number(state.shape().transposed);
-  for (const Tensor& tensor : state.shape().tensors) {
+void add_shape(const std::vector<Tensor>& tensors, Description& to) {
+  to.add_number(tensors.size());
+  for (const Tensor& tensor : tensors) {
     to.add_number(static_cast<uint64_t>(tensor.type));
     to.add_number(tensor.rows);
     to.add_number(tensor.element_bytes);
   }
+}
+
+// The number of streams does not change keys and values.
+void add_tokens(const State& state, Description& to) {
+  const Shape& shape = state.shape();
+  to.add_number(state.tokens());
+  to.add_number(static_cast<uint64_t>(shape.form.window));
+  to.add_number(shape.form.chunked);
+  for (const Shape::Cache& cache : shape.caches) {
+    to.add_number(cache.layers);
+    to.add_number(cache.transposed);
+    for (const uint32_t dims : cache.rotations) to.add_number(dims);
+    add_shape(cache.tensors, to);
+  }
+  to.add_number(shape.recurrent_layers);
+  add_shape(shape.recurrent, to);
   for (const auto bytes : state.tensors()) to.add(bytes);
 }
 
@@ -73,11 +86,6 @@ LlamaContext::LlamaContext(void* context, void* library)
       memory_(host_.get_memory(context_)),
       model_(host_.get_model(context_)) {
   if (memory_ == nullptr) fail(PKV_UNSUPPORTED, "the context has no memory, as for embeddings");
-  if (host_.model_is_recurrent(model_) || host_.model_is_hybrid(model_))
-    fail(PKV_UNSUPPORTED, "the model has recurrent layers, whose states are not supported yet");
-  if (const int32_t window = host_.model_n_swa(model_); window > 0)
-    fail(PKV_UNSUPPORTED, "the model has sliding windows (%d tokens), which are not supported yet",
-         window);
   if (host_.model_has_encoder(model_))
     fail(PKV_UNSUPPORTED, "the model has an encoder: keys depend on more than tokens");
   if (const int32_t type = host_.model_rope_type(model_); has_positions_of_images(type))
@@ -89,10 +97,19 @@ void LlamaContext::check_sequence(int32_t sequence) const {
     fail(PKV_INVALID_ARGUMENT, "sequence %d is not one of the context's %u", sequence, n);
 }
 
+Form LlamaContext::form() const {
+  Form form;
+  form.tokens = !host_.model_is_recurrent(model_);
+  form.recurrent = !form.tokens || host_.model_is_hybrid(model_);
+  if (form.tokens) form.window = std::max(0, host_.model_n_swa(model_));
+  return form;
+}
+
 bool LlamaContext::has(int32_t sequence, uint64_t n) const {
   const int64_t last = host_.memory_seq_pos_max(memory_, sequence);
-  return last + 1 == static_cast<int64_t>(n) &&
-         (n == 0 || host_.memory_seq_pos_min(memory_, sequence) == 0);
+  if (last + 1 != static_cast<int64_t>(n)) return false;
+  // The lowest position of other kinds of memory is that of the window, or of the last token.
+  return n == 0 || form().has_ends() || host_.memory_seq_pos_min(memory_, sequence) == 0;
 }
 
 Buffer LlamaContext::read(int32_t sequence) const {
@@ -145,11 +162,15 @@ void LlamaContext::decode(int32_t sequence, int32_t first, int32_t n) const {
   fail(PKV_IO, "llama_decode returned %d for the %d tokens that open decodes", result, n);
 }
 
-// At the last positions that the model was trained for, keys differ most between RoPE settings.
+// At the last positions that the model was trained for, keys differ most between RoPE settings. If
+// a chunk begins in the middle, the state shows that there are chunks.
 LlamaContext::Identity LlamaContext::identify(std::span<const std::byte> model_id) const {
   const int32_t sequence = empty_sequence();
   const auto n = static_cast<int32_t>(std::min({8u, host_.n_batch(context_), room()}));
-  const int32_t first = std::max(0, host_.model_n_ctx_train(model_) - n);
+  int32_t first = std::max(0, host_.model_n_ctx_train(model_) - n);
+  if (const int32_t window = form().window; window > 0)
+    if (const int32_t chunk = (first + n / 2) / window * window; chunk >= n / 2)
+      first = chunk - n / 2;
   decode(sequence, first, n);
   struct Removal {
     const LlamaContext& self;
@@ -157,7 +178,8 @@ LlamaContext::Identity LlamaContext::identify(std::span<const std::byte> model_i
     ~Removal() { self.host_.memory_seq_rm(self.memory_, sequence, -1, -1); }
   } const removal{*this, sequence};
   const Buffer bytes = read(sequence);
-  const State state(bytes.bytes(), sequence, first);
+  const State state(bytes.bytes(), sequence, recognise(bytes.bytes(), sequence, form(), first),
+                    first);
   Description description;
   description.add(model_id);
   add_model(host_, model_, description);

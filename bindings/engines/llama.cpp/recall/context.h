@@ -1,4 +1,4 @@
-// A llama_context whose memory is one attention cache.
+// A llama_context, and the states of its sequences.
 #pragma once
 
 #include <array>
@@ -19,12 +19,14 @@ class LlamaContext {
 
   // Throws Failure with INVALID_ARGUMENT unless the sequence exists.
   void check_sequence(int32_t sequence) const;
-  // Returns whether a sequence has cells for the positions 0 to n - 1, and no others.
+  // Returns whether the last token of a sequence is the n-th one, as far as is seen without a copy
+  // of its state.
   bool has(int32_t sequence, uint64_t n) const;
   // How many tokens a sequence can have.
   uint32_t room() const { return host_.n_ctx_seq(context_); }
 
-  // Reads or replaces the state of a sequence. Throws Failure with IO if llama.cpp refuses.
+  // Reads the state of a sequence, or gives it to an empty one. Throws Failure with IO if llama.cpp
+  // refuses; the sequence is then as it was.
   Buffer read(int32_t sequence) const;
   void write(int32_t sequence, const Buffer& state) const;
 
@@ -37,6 +39,7 @@ class LlamaContext {
   Identity identify(std::span<const std::byte> model_id) const;
 
  private:
+  Form form() const;
   int32_t empty_sequence() const;
   void decode(int32_t sequence, int32_t first, int32_t n) const;
 

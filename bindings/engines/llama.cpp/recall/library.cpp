@@ -1,5 +1,5 @@
-// The functions of pagedkv-llama.h: a cache with one opaque group, whose blocks are in memory of
-// this library.
+// The functions of pagedkv-llama.h: a cache with opaque groups, one of tokens and one of ends or
+// only one of these, whose blocks are in memory of this library.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -75,10 +75,17 @@ class Session {
     check(pkv_batch_commit(batch_, n, tokens));
     batch_ = nullptr;
   }
-  std::vector<uint32_t> blocks(size_t n) const {
+  std::vector<uint32_t> blocks(uint32_t group, size_t n) const {
     std::vector<uint32_t> ids(n);
-    check(pkv_session_get_block_table(session_, 0, n, ids.data(), &n));
+    check(pkv_session_get_block_table(session_, group, n, ids.data(), &n));
     return ids;
+  }
+  // The block of the end that the batch makes.
+  uint32_t new_end(uint32_t group) const {
+    uint32_t indptr[2], token, id;
+    size_t count;
+    check(pkv_batch_get_state_blocks(batch_, group, nullptr, indptr, 1, &token, &id, &count));
+    return id;
   }
 
  private:
@@ -88,33 +95,42 @@ class Session {
 
 }  // namespace
 
-// The memory of the blocks.
+// The memory of the blocks, which is divided among the groups in pages (guide/group_memory.md): so
+// all blocks of a group are the same distance apart.
 class Blocks {
  public:
-  Blocks(uint64_t n, uint64_t bytes) : bytes_(bytes), memory_(n * bytes) {}
+  struct Group {
+    uint64_t bytes, stride;
+  };
+  Blocks(std::vector<Group> groups, uint64_t bytes) : groups_(std::move(groups)), memory_(bytes) {}
 
-  std::byte* operator[](uint32_t id) const { return memory_.bytes().data() + id * bytes_; }
+  std::byte* at(uint32_t group, uint32_t id) const {
+    return memory_.bytes().data() + id * groups_[group].stride;
+  }
 
   // The cache copies blocks by these.
   pkv_block_io io() { return {sizeof(pkv_block_io), 0, this, read, write}; }
 
  private:
   // All blocks are full, so none has bytes of other sequences.
-  static int32_t read(void* user, uint32_t, size_t n, const uint32_t* ids, const uint32_t*,
+  static int32_t read(void* user, uint32_t group, size_t n, const uint32_t* ids, const uint32_t*,
                       void* to) {
     const Blocks& self = *static_cast<const Blocks*>(user);
+    const uint64_t bytes = self.groups_[group].bytes;
     for (size_t i = 0; i < n; i++)
-      std::memcpy(static_cast<std::byte*>(to) + i * self.bytes_, self[ids[i]], self.bytes_);
+      std::memcpy(static_cast<std::byte*>(to) + i * bytes, self.at(group, ids[i]), bytes);
     return 0;
   }
-  static int32_t write(void* user, uint32_t, size_t n, const uint32_t* ids, const void* from) {
+  static int32_t write(void* user, uint32_t group, size_t n, const uint32_t* ids,
+                       const void* from) {
     const Blocks& self = *static_cast<const Blocks*>(user);
+    const uint64_t bytes = self.groups_[group].bytes;
     for (size_t i = 0; i < n; i++)
-      std::memcpy(self[ids[i]], static_cast<const std::byte*>(from) + i * self.bytes_, self.bytes_);
+      std::memcpy(self.at(group, ids[i]), static_cast<const std::byte*>(from) + i * bytes, bytes);
     return 0;
   }
 
-  uint64_t bytes_;
+  std::vector<Group> groups_;
   Buffer memory_;  // the system gives pages to blocks when they are first written
 };
 
@@ -129,16 +145,17 @@ struct pkv_llama_t {
         identity(context.identify({static_cast<const std::byte*>(config.model_id),
                                    static_cast<size_t>(config.model_id_size)})),
         has_store(config.store != nullptr) {
-    plan(config.max_bytes);
-    blocks.emplace(block_count, block_bytes());
     open_cache(config);
   }
   pkv_llama_t(const pkv_llama_t&) = delete;
   pkv_llama_t& operator=(const pkv_llama_t&) = delete;
   ~pkv_llama_t() { pkv_cache_destroy(cache); }
 
-  uint64_t block_bytes() const { return block_size * identity.shape.token_bytes(); }
-  uint64_t max_tokens() const { return block_count * block_size; }
+  const Shape& shape() const { return identity.shape; }
+  bool has_ends() const { return shape().form.has_ends(); }
+  // The groups of blocks of tokens and of ends, as far as there are such.
+  static constexpr uint32_t tokens_group = 0;
+  uint32_t ends_group() const { return shape().form.tokens ? 1 : 0; }
 
   void remember(int32_t sequence, const pkv_prompt& prompt);
   uint64_t recall(int32_t sequence, const pkv_prompt& prompt);
@@ -147,14 +164,14 @@ struct pkv_llama_t {
   const LlamaContext context;
   const LlamaContext::Identity identity;
   const bool has_store;
-  uint64_t block_count = 0, memory_bytes = 0;
+  uint64_t max_tokens = 0, memory_bytes = 0;
   std::optional<Blocks> blocks;
   pkv_cache cache = nullptr;
   std::atomic<uint64_t> asked{0}, found{0};
 
  private:
-  void plan(uint64_t max_bytes);
   void open_cache(const pkv_llama_config& config);
+  uint64_t kept_tokens(uint64_t n) const;
 };
 
 namespace {
@@ -162,54 +179,113 @@ namespace {
 // The buffer of each of a store's two threads; while it copies blocks, a thread needs it twice.
 constexpr uint64_t store_buffer_bytes = uint64_t{4} << 20;
 
-// What the index keeps of a block: its tokens, its node, and its places in lists. (A node takes 99
-// bytes in an index of 10,000,000 blocks of 16 tokens.)
-uint64_t index_bytes_of_block(uint32_t block_size) { return uint64_t{4} * block_size + 512; }
+// The config of the cache, and the memory that it takes.
+struct Plan {
+  explicit Plan(const pkv_llama_t& self) : has_store(self.has_store) {
+    const Form& form = self.shape().form;
+    // The index has a node for each block of a text: its tokens, itself, and its places in lists.
+    // (A node takes 99 bytes in an index of 10,000,000 blocks of 16 tokens.)
+    const uint64_t node_bytes = uint64_t{4} * self.block_size + 512;
+    if (form.tokens) {
+      auto& tokens = groups.emplace_back(make<pkv_layer_group>());
+      tokens.kind = PKV_LAYERS_OPAQUE_KV;
+      tokens.layer_bytes = self.block_size * self.shape().token_bytes();
+      index_bytes.push_back(node_bytes);
+    }
+    if (form.has_ends()) {
+      auto& ends = groups.emplace_back(make<pkv_layer_group>());
+      ends.kind = PKV_LAYERS_OPAQUE_STATES;
+      ends.layer_bytes = self.shape().end_bytes();
+      // Without blocks of tokens, an end keeps the nodes of all tokens before it.
+      const uint64_t nodes = form.tokens ? 1 : self.context.room() / self.block_size + 1;
+      index_bytes.push_back(nodes * node_bytes);
+    }
+    for (auto& group : groups) group.layers = 1;
+    config.groups = groups.data();
+    config.group_count = static_cast<uint32_t>(groups.size());
+    config.groups_share_memory = groups.size() > 1;
+    config.storage = PKV_STORAGE_EXTERNAL;
+    config.block_size = self.block_size;
+    config.threads = 1;
+    config.block_io = &no_io;
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
 
-pkv_layer_group group_of(const pkv_llama_t& self) {
-  auto group = make<pkv_layer_group>();
-  group.layers = 1;
-  group.kind = PKV_LAYERS_OPAQUE_KV;
-  group.layer_bytes = self.block_bytes();
-  group.blocks = self.block_count;
-  return group;
+  // Gives blocks as much memory as all else leaves of max_bytes.
+  void fit(uint64_t max_bytes);
+
+  pkv_cache_config config = make<pkv_cache_config>();
+  std::vector<pkv_layer_group> groups;
+  std::vector<uint64_t> index_bytes;  // of a block of each group
+  Blocks no_blocks{{}, 0};
+  pkv_block_io no_io = no_blocks.io();
+  const bool has_store;
+  uint64_t max_tokens = 0, memory_bytes = 0, block_bytes = 0;
+  std::vector<Blocks::Group> strides;
+
+ private:
+  uint64_t other_bytes(uint64_t for_blocks);
+  bool fits(uint64_t for_blocks, uint64_t max_bytes);
+};
+
+// Returns the memory that is needed besides that of blocks.
+uint64_t Plan::other_bytes(uint64_t for_blocks) {
+  config.memory_bytes = for_blocks;
+  uint64_t tables = 0, index = 0, largest = store_buffer_bytes;
+  strides.clear();
+  for (uint32_t g = 0; g < groups.size(); g++) {
+    auto sizes = make<pkv_cache_sizes>();
+    check(pkv_cache_compute_sizes(&config, g, &sizes));
+    tables += sizes.bookkeeping_bytes;
+    index = std::max(index, sizes.blocks * index_bytes[g]);
+    largest = std::max(largest, sizes.bytes_per_block);
+    strides.push_back({sizes.bytes_per_block, sizes.memory_bytes / sizes.blocks});
+    // A text needs the end that it continues, its own, and room for its tokens.
+    if (groups[g].kind == PKV_LAYERS_OPAQUE_STATES && sizes.blocks < 3)
+      fail(PKV_TOO_LARGE, "there is no room for three ends of texts");
+  }
+  auto all = make<pkv_cache_sizes>();
+  check(pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &all));
+  max_tokens = all.tokens, block_bytes = all.memory_bytes;
+  return tables + index + (has_store ? 4 * largest : 0);
 }
 
-pkv_cache_config config_of(const pkv_llama_t& self, const pkv_layer_group& group,
-                           const pkv_block_io& io) {
-  auto config = make<pkv_cache_config>();
-  config.groups = &group;
-  config.storage = PKV_STORAGE_EXTERNAL;
-  config.block_size = self.block_size;
-  config.threads = 1;
-  config.block_io = &io;
-  return config;
+bool Plan::fits(uint64_t for_blocks, uint64_t max_bytes) {
+  try {
+    const uint64_t other = other_bytes(for_blocks);
+    return other <= max_bytes && block_bytes <= max_bytes - other;
+  } catch (const Failure& failure) {
+    if (failure.status == PKV_TOO_LARGE) return true;  // no block is in it yet
+    throw;
+  }
+}
+
+void Plan::fit(uint64_t max_bytes) {
+  uint64_t fitting = 0, too_much = max_bytes;
+  while (fitting + 1 < too_much) {
+    const uint64_t middle = fitting + (too_much - fitting) / 2;
+    (fits(middle, max_bytes) ? fitting : too_much) = middle;
+  }
+  try {
+    memory_bytes = other_bytes(fitting) + block_bytes;
+  } catch (const Failure& failure) {
+    if (failure.status != PKV_TOO_LARGE) throw;
+    uint64_t bytes = 0;
+    for (const auto& group : groups) bytes = std::max(bytes, group.layer_bytes);
+    fail(PKV_TOO_LARGE,
+         "max_bytes is %llu: besides tables and buffers, that has no room for blocks of %llu bytes",
+         static_cast<unsigned long long>(max_bytes), static_cast<unsigned long long>(bytes));
+  }
 }
 
 }  // namespace
 
-// Chooses the number of blocks.
-void pkv_llama_t::plan(uint64_t max_bytes) {
-  const uint64_t buffers = has_store ? 4 * std::max(store_buffer_bytes, block_bytes()) : 0;
-  const uint64_t bytes = block_bytes() + index_bytes_of_block(block_size);
-  auto sizes = make<pkv_cache_sizes>();
-  block_count = std::max<uint64_t>(max_bytes / bytes, 1);
-  Blocks none(0, 0);
-  const pkv_layer_group group = group_of(*this);
-  const pkv_block_io io = none.io();
-  const pkv_cache_config config = config_of(*this, group, io);
-  check(pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &sizes));
-  const uint64_t fixed = buffers + sizes.bookkeeping_bytes;
-  block_count = max_bytes <= fixed ? 0 : (max_bytes - fixed) / bytes;
-  if (block_count == 0)
-    fail(PKV_TOO_LARGE, "max_bytes is %llu: tables and buffers take %llu, and a block takes %llu",
-         static_cast<unsigned long long>(max_bytes), static_cast<unsigned long long>(fixed),
-         static_cast<unsigned long long>(bytes));
-  memory_bytes = fixed + block_count * bytes;
-}
-
 void pkv_llama_t::open_cache(const pkv_llama_config& config) {
-  const pkv_layer_group group = group_of(*this);
+  Plan plan(*this);
+  plan.fit(config.max_bytes);
+  max_tokens = plan.max_tokens, memory_bytes = plan.memory_bytes;
+  blocks.emplace(plan.strides, plan.block_bytes);
   const pkv_block_io io = blocks->io();
   const auto prefix = make<pkv_prefix_config>();
   auto store = make<pkv_store_config>();
@@ -219,11 +295,23 @@ void pkv_llama_t::open_cache(const pkv_llama_config& config) {
   store.fingerprint_size = sizeof identity.fingerprint;
   store.secret_key = config.key, store.secret_key_size = config.key_size;
   store.buffer_bytes = store_buffer_bytes;
-  store.max_queued_tokens = max_tokens();
-  pkv_cache_config all = config_of(*this, group, io);
-  all.prefix = &prefix;
-  if (has_store) all.store = &store;
-  check(pkv_cache_create(&all, &cache));
+  store.max_queued_tokens = max_tokens;
+  plan.config.block_io = &io;
+  plan.config.prefix = &prefix;
+  if (has_store) plan.config.store = &store;
+  check(pkv_cache_create(&plan.config, &cache));
+}
+
+// Returns how many tokens of a text can be kept. A sequence with an end cannot be cut, and an end
+// is that of a full block.
+uint64_t pkv_llama_t::kept_tokens(uint64_t n) const {
+  if (!has_ends()) return std::min(n, max_tokens) / block_size * block_size;
+  if (n % block_size != 0)
+    fail(PKV_UNSUPPORTED,
+         "the text has %llu tokens: with sliding windows or recurrent layers, only multiples of %u "
+         "can be kept",
+         static_cast<unsigned long long>(n), block_size);
+  return n;
 }
 
 void pkv_llama_t::remember(int32_t sequence, const pkv_prompt& prompt) {
@@ -231,20 +319,23 @@ void pkv_llama_t::remember(int32_t sequence, const pkv_prompt& prompt) {
   if (!context.has(sequence, prompt.n))
     fail(PKV_INVALID_ARGUMENT, "sequence %d does not have the positions of these %llu tokens",
          sequence, static_cast<unsigned long long>(prompt.n));
-  const uint64_t n = std::min(prompt.n, max_tokens()) / block_size * block_size;
+  const uint64_t n = kept_tokens(prompt.n);
   Session session(cache, prompt);
   const uint64_t known = session.admit(prompt.tokens, n);
   if (known == n) return;
 
   const Buffer bytes = context.read(sequence);
-  const State state(bytes.bytes(), sequence);
-  if (state.shape() != identity.shape || state.cells() != prompt.n)
+  const State state(bytes.bytes(), sequence, shape().form);
+  if (state.shape() != shape() || state.tokens() != prompt.n)
     fail(PKV_MISMATCH, "the state of sequence %d is not like that of its context", sequence);
   session.begin(cache, static_cast<uint32_t>(n - known));
-  // The first of these blocks may be a copy of one that is known in part: it is written again.
-  const std::vector<uint32_t> ids = session.blocks(n / block_size);
-  for (uint64_t i = known / block_size; i < ids.size(); i++)
-    state.cut(i * block_size, block_size, block_size, (*blocks)[ids[i]]);
+  if (shape().form.tokens) {
+    // The first of these blocks may be a copy of one that is known in part: it is written again.
+    const std::vector<uint32_t> ids = session.blocks(tokens_group, n / block_size);
+    for (uint64_t i = known / block_size; i < ids.size(); i++)
+      state.cut(i * block_size, block_size, block_size, blocks->at(tokens_group, ids[i]));
+  }
+  if (has_ends()) state.cut_end(blocks->at(ends_group(), session.new_end(ends_group())));
   session.commit(prompt.tokens + known, n - known);
 }
 
@@ -258,14 +349,19 @@ uint64_t pkv_llama_t::recall(int32_t sequence, const pkv_prompt& prompt) {
   asked.fetch_add(n, std::memory_order_relaxed);
   if (known == 0) return 0;
 
-  const Buffer bytes = make_state(identity.shape, sequence, static_cast<uint32_t>(known));
-  const State state(bytes.bytes(), sequence);
-  const std::vector<uint32_t> ids = session.blocks((known + block_size - 1) / block_size);
-  for (uint64_t i = 0; i < ids.size(); i++) {
-    const uint64_t first = i * block_size;
-    state.paste(first, std::min<uint64_t>(block_size, known - first), block_size,
-                (*blocks)[ids[i]]);
+  const Buffer bytes = make_state(shape(), sequence, static_cast<uint32_t>(known));
+  const State state(bytes.bytes(), sequence, shape().form);
+  const uint64_t count = (known + block_size - 1) / block_size;
+  if (shape().form.tokens) {
+    const std::vector<uint32_t> ids = session.blocks(tokens_group, count);
+    for (uint64_t i = 0; i < ids.size(); i++) {
+      const uint64_t first = i * block_size;
+      state.paste(first, std::min<uint64_t>(block_size, known - first), block_size,
+                  blocks->at(tokens_group, ids[i]));
+    }
   }
+  if (has_ends())
+    state.paste_end(blocks->at(ends_group(), session.blocks(ends_group(), count).back()));
   context.write(sequence, bytes);
   found.fetch_add(known, std::memory_order_relaxed);
   return known;
@@ -348,9 +444,10 @@ pkv_status pkv_llama_get_stats(pkv_llama llama, pkv_llama_stats* out) {
     check(pkv_prefix_get_stats(llama->cache, nullptr, PKV_ALL_SALTS, &all));
     *out = {.struct_size = sizeof *out,
             .block_size = llama->block_size,
-            .token_bytes = llama->identity.shape.token_bytes(),
+            .token_bytes = llama->shape().token_bytes(),
+            .end_bytes = llama->shape().end_bytes(),
             .memory_bytes = llama->memory_bytes,
-            .max_tokens = llama->max_tokens(),
+            .max_tokens = llama->max_tokens,
             .cached_tokens = all.cached_tokens,
             .asked_tokens = llama->asked,
             .found_tokens = llama->found};

@@ -20,13 +20,21 @@
  * Blocks. Texts are kept in blocks of block_size tokens. Remember keeps full blocks only; recall
  * can end anywhere inside one, or if only a store has it, at its beginning.
  *
+ * Ends. With sliding windows or recurrent layers, what a sequence has after a token cannot be made
+ * from what it has after a later one. It is kept apart from blocks, as an end, in end_bytes bytes
+ * (pkv_llama_stats). So a text is restored exactly up to a length at which remember was called,
+ * which must be a multiple of block_size. Decode a prompt up to its last such multiple, remember,
+ * then decode the rest; n / block_size * block_size tokens of a prompt of n + 1 are the most that
+ * the next recall can need. Texts still share the blocks of their common beginning.
+ *
  * Errors. Functions return a pkv_status. pkv_llama_last_error says in one sentence what was wrong.
  * A call that fails changes neither what is cached nor the sequence.
  *
- * Contexts. Supported are models whose memory is one attention cache: no sliding windows, no
- * recurrent layers, no M-RoPE, no encoder. Types of keys and values, flash attention and
- * kv_unified may be as you like. llama.cpp 0.5 is known; others are refused unless their states
- * look the same.
+ * Contexts. Supported are models with attention in all layers, with sliding windows or chunks in
+ * some, with recurrent layers, or hybrids of these. Not supported are M-RoPE, encoders, attention
+ * caches with more than keys and values (sparse attention with an indexer), and models in which all
+ * attention has windows. Types of keys and values, flash attention, kv_unified and swa_full may be
+ * as you like. The states of llama.cpp 0.5 and 0.6 are known; open refuses others.
  *
  * Threads. pkv_llama_open, pkv_llama_remember and pkv_llama_recall use the context: call them where
  * you could call llama_decode. All other functions may be called from any thread, but
@@ -110,7 +118,7 @@ PKV_API pkv_status pkv_llama_close(pkv_llama llama);
 
 /**
  * Keeps the state of a sequence: all full blocks of its tokens that are not cached. If the cache is
- * too small for all of them, it keeps the first.
+ * too small for all of them, it keeps the first. With ends, it keeps all or nothing.
  *
  * The tokens must be those that were decoded at positions 0 to n - 1 of the sequence, and nothing
  * else: no embeddings, and no cells that were removed from the middle or shifted.
@@ -119,9 +127,11 @@ PKV_API pkv_status pkv_llama_close(pkv_llama llama);
  * @param     sequence  The sequence (llama_seq_id).
  * @param[in] prompt    Its tokens and the salt.
  *
- * Statuses: INVALID_ARGUMENT (the sequence has another number of tokens), MISMATCH (its state is
- * not like that of open), IO (llama.cpp did not write the state), OUT_OF_BLOCKS (all are in use or
- * being moved: try again later), OUT_OF_MEMORY.
+ * Statuses: INVALID_ARGUMENT (the sequence has another number of tokens), UNSUPPORTED (with ends:
+ * their number is not a multiple of block_size), MISMATCH (its state is not like that of open, or
+ * the beginning of its window was removed), IO (llama.cpp did not write the state), TOO_LARGE (with
+ * ends: the text has more tokens than the cache), OUT_OF_BLOCKS (all are in use or being moved: try
+ * again later), OUT_OF_MEMORY.
  */
 PKV_API pkv_status pkv_llama_remember(pkv_llama llama, int32_t sequence, const pkv_prompt* prompt);
 
@@ -168,9 +178,13 @@ PKV_API pkv_status pkv_llama_pin(pkv_llama llama, const pkv_prompt* prompt, uint
 
 /** Counts since the open. */
 typedef struct pkv_llama_stats {
-  uint32_t struct_size;  /**< Must be sizeof(pkv_llama_stats). */
-  uint32_t block_size;   /**< Tokens per block. */
-  uint64_t token_bytes;  /**< Bytes of the keys and values of a token. */
+  uint32_t struct_size; /**< Must be sizeof(pkv_llama_stats). */
+  uint32_t block_size;  /**< Tokens per block. */
+  uint64_t token_bytes; /**< Bytes that each token adds to a text. */
+  /**
+   * Bytes of an end: of the windows and recurrent states after a token. 0: the model has neither.
+   */
+  uint64_t end_bytes;
   uint64_t memory_bytes; /**< Memory for blocks, tables and buffers: at most max_bytes. */
   uint64_t max_tokens;   /**< How many tokens fit. */
   /** How many are cached in memory; a token that texts share counts once. */
@@ -191,7 +205,7 @@ PKV_API pkv_status pkv_llama_get_stats(pkv_llama llama, pkv_llama_stats* out);
 
 /**
  * Returns the cache, for everything else: quotas, other hints, pkv_cache_flush_store, metrics. It
- * has one opaque group, and belongs to the memory.
+ * has opaque groups: blocks of tokens, and ends. It belongs to the memory.
  *
  * @param      llama  The memory.
  * @param[out] cache  The cache.

@@ -1,6 +1,7 @@
 // libpagedkv-llama in a real llama.cpp with a real model:
 //
 //   recall MODEL FOLDER_OF_GGMLS_BACKENDS layouts     all layouts of a state; limits; errors
+//   recall MODEL FOLDER_OF_GGMLS_BACKENDS ends        a model with windows or recurrent layers
 //   recall MODEL FOLDER_OF_GGMLS_BACKENDS write DIR   remembers in a store, and kills itself
 //   recall MODEL FOLDER_OF_GGMLS_BACKENDS read DIR    recalls what the killed process remembered
 #include <ggml-backend.h>
@@ -58,6 +59,7 @@ struct Chat {
     params.n_batch = params.n_ubatch = 256;
     params.n_seq_max = 4;
     params.kv_unified = layout.unified;
+    params.swa_full = false;
     params.type_k = layout.keys, params.type_v = layout.values;
     params.flash_attn_type =
         layout.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
@@ -268,6 +270,63 @@ void test_errors(const Layout& layout) {
   std::printf("errors: %s\n", pkv_llama_last_error());
 }
 
+// The tokens that follow the first n tokens, if these are decoded 16 at a time.
+Tokens computed(const Chat& chat, int sequence, const Tokens& tokens, size_t n) {
+  chat.trim(sequence, -1);
+  for (size_t i = 0; i < n; i += 16) chat.decode(sequence, after(first(tokens, i + 16), i));
+  return chat.generate(sequence, after(first(tokens, n + 1), n), 5);
+}
+
+// Only where remember was called can a text with an end be continued.
+void test_ends(const Layout& layout) {
+  const Chat chat(layout);
+  const size_t n = layout.unified ? 368 : 240;
+  Tokens tokens(n + 1);
+  for (size_t i = 0; i < tokens.size(); i++) tokens[i] = static_cast<int>(i * i * 7 % 509);
+  std::vector<Bytes> states;
+  std::vector<Tokens> expected;
+  for (size_t length = 16; length <= n; length += 16) {
+    chat.decode(1, after(first(tokens, length), length - 16));
+    CHECK(chat.remember(1, first(tokens, length)) == PKV_OK);
+    states.push_back(chat.state(1));
+  }
+  for (size_t length = 16; length <= n; length += 16)
+    expected.push_back(computed(chat, 1, tokens, length));
+  CHECK(chat.remember(2, first(tokens, 5)) == PKV_INVALID_ARGUMENT);
+  chat.trim(2, -1);
+  chat.decode(2, first(tokens, 5));
+  CHECK(chat.remember(2, first(tokens, 5)) == PKV_UNSUPPORTED);
+  chat.trim(2, -1);
+  for (size_t length = 1; length <= n; length += 5) {
+    const size_t known = length / 16 * 16;
+    chat.trim(1, -1);
+    CHECK(chat.recall(1, first(tokens, length)) == known);
+    if (known == 0) continue;
+    CHECK(chat.state(1) == states[known / 16 - 1]);
+    CHECK(chat.generate(1, after(first(tokens, known + 1), known), 5) == expected[known / 16 - 1]);
+  }
+
+  // One end that was remembered, and what begins before it.
+  computed(chat, 1, tokens, n);
+  chat.trim(1, -1);
+  CHECK(chat.recall(1, first(tokens, n)) == n);
+  const Bytes state = chat.state(1);
+  CHECK(chat.remember(1, first(tokens, n), "user") == PKV_OK);
+  chat.trim(1, -1);
+  CHECK(chat.recall(1, first(tokens, n - 1), "user") == 0);
+  CHECK(chat.recall(1, tokens, "user") == n && chat.state(1) == state);
+  CHECK(chat.generate(1, after(tokens, n), 5) == expected.back());
+
+  // A window without its beginning cannot be kept, and a recurrent state cannot be cut.
+  chat.trim(1, -1);
+  CHECK(chat.recall(1, tokens) == n);
+  if (llama_memory_seq_rm(chat.memory, 1, static_cast<int>(n - 16), -1))
+    CHECK(chat.remember(1, first(tokens, n - 16), "cut") == PKV_MISMATCH);
+  std::printf("%s %s, flash attention %d, unified %d: %zu ends of %zu bytes\n",
+              ggml_type_name(layout.keys), ggml_type_name(layout.values), layout.flash_attention,
+              layout.unified, states.size(), static_cast<size_t>(chat.stats().end_bytes));
+}
+
 constexpr Layout plain{GGML_TYPE_F16, GGML_TYPE_F16, true, true};
 constexpr char key[] = "sixteen or more secret bytes";
 
@@ -314,6 +373,14 @@ int main(int argc, char** argv) {
   if (model == nullptr) return 1;
   if (argc > 4 && std::strcmp(argv[3], "write") == 0) write(argv[4]);
   if (argc > 4 && std::strcmp(argv[3], "read") == 0) return read(argv[4]), 0;
+  if (std::strcmp(argv[3], "ends") == 0) {
+    for (const bool unified : {true, false}) {
+      test_ends({GGML_TYPE_F16, GGML_TYPE_F16, true, unified});
+      test_ends({GGML_TYPE_F16, GGML_TYPE_F16, false, unified});
+      test_ends({GGML_TYPE_Q8_0, GGML_TYPE_Q8_0, true, unified});
+    }
+    return 0;
+  }
   for (const bool unified : {true, false}) {
     test_layout({GGML_TYPE_F16, GGML_TYPE_F16, true, unified});
     test_layout({GGML_TYPE_F16, GGML_TYPE_F16, false, unified});

@@ -29,7 +29,7 @@ uint32_t random_number(uint32_t from, uint32_t to) {
   return std::uniform_int_distribution<uint32_t>(from, to)(random_bits);
 }
 
-// Writes a state as llama.cpp 0.5 does. It is written apart from make_state().
+// Writes a state as llama.cpp 0.5 and 0.6 do. It is written apart from make_state().
 struct Writer {
   Bytes bytes;
   std::vector<size_t> numbers;  // where the numbers of the header are
@@ -45,24 +45,41 @@ struct Writer {
   }
 };
 
-struct Model {
-  uint32_t streams;
-  bool transposed, has_values;
+struct Cache {
   std::vector<uint32_t> key_bytes, value_rows;
   static constexpr uint32_t value_element = 2;
 };
 
+struct Model {
+  Form form;
+  uint32_t streams = 1;
+  bool transposed = false;
+  std::vector<Cache> caches;
+  std::vector<uint32_t> recurrent_bytes;
+};
+
 Model random_model() {
-  Model model{.streams = random_number(1, 3),
-              .transposed = random_number(0, 1) == 1,
-              .has_values = random_number(0, 4) > 0,
-              .key_bytes = {},
-              .value_rows = {}};
-  const uint32_t layers = random_number(1, 4);
-  for (uint32_t l = 0; l < layers; l++) {
-    model.key_bytes.push_back(random_number(1, 70));
-    model.value_rows.push_back(random_number(1, 20));
+  Model model;
+  model.streams = random_number(1, 3);
+  model.transposed = random_number(0, 1) == 1;
+  const uint32_t kind = random_number(0, 5);
+  model.form.tokens = kind != 5;
+  model.form.recurrent = kind >= 3;
+  model.form.window = kind == 1 || kind == 2 || kind == 4 ? int32_t(random_number(1, 60)) : 0;
+  model.form.chunked = kind == 2;
+  model.form.values = kind == 5 || random_number(0, 4) > 0;
+  model.form.rotations = kind != 5 && random_number(0, 1) == 1;
+  const uint32_t caches = model.form.tokens ? model.form.window > 0 ? 2 : 1 : 0;
+  for (uint32_t c = 0; c < caches; c++) {
+    Cache& cache = model.caches.emplace_back();
+    const uint32_t layers = random_number(1, 4);
+    for (uint32_t l = 0; l < layers; l++) {
+      cache.key_bytes.push_back(random_number(1, 70));
+      cache.value_rows.push_back(random_number(1, 20));
+    }
   }
+  if (model.form.recurrent)
+    for (uint32_t t = 0; t < 4; t++) model.recurrent_bytes.push_back(random_number(t % 2, 300));
   return model;
 }
 
@@ -71,47 +88,70 @@ std::byte element(size_t tensor, size_t row, size_t position, size_t byte) {
   return static_cast<std::byte>(tensor * 31 + row * 17 + position * 7 + byte * 3 + position / 37);
 }
 
-Writer write(const Model& model, uint32_t sequence, const std::vector<uint32_t>& positions) {
-  Writer out;
-  out.number(uint32_t{0xaf143cd8}), out.number(sequence), out.number(model.streams);
-  for (uint32_t stream = 0; stream < model.streams; stream++) {
-    const bool own = stream == (model.streams == 1 ? 0 : sequence);
-    out.number(own ? static_cast<uint32_t>(positions.size()) : 0u);
-    if (!own) continue;
+void write_cells(Writer& out, const Model& model, const Cache& cache, uint32_t sequence,
+                 const std::vector<uint32_t>& positions, size_t tensor) {
+  for (const uint32_t position : positions)
+    out.number(position), out.number(1u), out.number(sequence);
+  const size_t layers = cache.key_bytes.size(), n = positions.size();
+  out.number(uint32_t{model.transposed}), out.number(static_cast<uint32_t>(layers));
+  if (model.form.rotations) out.number(64u), out.number(32u);
+  for (size_t l = 0; l < layers; l++) {
+    out.number(1), out.number(uint64_t{cache.key_bytes[l]});
     for (const uint32_t position : positions)
-      out.number(position), out.number(1u), out.number(sequence);
-    const size_t layers = model.key_bytes.size();
-    out.number(uint32_t{model.transposed}), out.number(static_cast<uint32_t>(layers));
-    for (size_t l = 0; l < layers; l++) {
-      out.number(1), out.number(uint64_t{model.key_bytes[l]});
-      for (const uint32_t position : positions)
-        for (uint32_t b = 0; b < model.key_bytes[l]; b++)
-          out.bytes.push_back(element(l, 0, position, b));
+      for (uint32_t b = 0; b < cache.key_bytes[l]; b++)
+        out.bytes.push_back(element(tensor + l, 0, position, b));
+  }
+  for (size_t l = 0; l < layers && model.form.values; l++) {
+    const uint32_t rows = cache.value_rows[l], size = Cache::value_element;
+    out.number(1);
+    if (model.transposed)
+      out.number(size), out.number(rows);
+    else
+      out.number(uint64_t{rows * size});
+    // Not transposed, all rows of a cell follow each other.
+    for (size_t i = 0; i < n * rows; i++) {
+      const size_t cell = model.transposed ? i % n : i / rows;
+      const size_t row = model.transposed ? i / n : i % rows;
+      for (uint32_t b = 0; b < size; b++)
+        out.bytes.push_back(element(tensor + layers + l, row, positions[cell], b));
     }
-    for (size_t l = 0; l < layers && model.has_values; l++) {
-      const uint32_t rows = model.value_rows[l], size = Model::value_element;
-      out.number(1);
-      if (model.transposed)
-        out.number(size), out.number(rows);
-      else
-        out.number(uint64_t{rows * size});
-      // Not transposed, all rows of a cell follow each other.
-      for (size_t i = 0; i < positions.size() * rows; i++) {
-        const size_t n = positions.size();
-        const size_t cell = model.transposed ? i % n : i / rows;
-        const size_t row = model.transposed ? i / n : i % rows;
-        for (uint32_t b = 0; b < size; b++)
-          out.bytes.push_back(element(layers + l, row, positions[cell], b));
-      }
+  }
+}
+
+// The state of a sequence whose cells have these positions, in this order.
+Writer write(const Model& model, uint32_t sequence, const std::vector<uint32_t>& positions) {
+  const auto n = static_cast<int32_t>(positions.size());
+  const uint32_t window = model.form.window > 0 ? uint32_t(model.form.window) : 1;
+  const uint32_t begin = model.form.chunked     ? uint32_t(n - 1) / window * window
+                         : uint32_t(n) > window ? uint32_t(n) - window
+                                                : 0;
+  Writer out;
+  out.number(uint32_t{0xaf143cd8}), out.number(sequence);
+  for (size_t c = 0; c < model.caches.size(); c++) {
+    std::vector<uint32_t> cells;
+    for (const uint32_t position : positions)
+      if (c == 0 || position >= begin) cells.push_back(position);
+    out.number(model.streams);
+    for (uint32_t stream = 0; stream < model.streams; stream++) {
+      const bool own = stream == (model.streams == 1 ? 0 : sequence);
+      out.number(own ? static_cast<uint32_t>(cells.size()) : 0u);
+      if (own) write_cells(out, model, model.caches[c], sequence, cells, c * 8);
     }
+  }
+  if (!model.form.recurrent) return out;
+  out.number(1u), out.number(n - 1), out.number(0u), out.number(0u), out.number(6u);
+  for (size_t t = 0; t < model.recurrent_bytes.size(); t++) {
+    out.number(0), out.number(uint64_t{model.recurrent_bytes[t]});
+    for (uint32_t b = 0; b < model.recurrent_bytes[t]; b++)
+      out.bytes.push_back(element(16 + t, 0, positions.size(), b));
   }
   return out;
 }
 
 // Returns the sentence of the refusal, or "".
-std::string refusal(Bytes bytes, uint32_t sequence) {
+std::string refusal(Bytes bytes, uint32_t sequence, const Form& form) {
   try {
-    const State state(bytes, static_cast<int32_t>(sequence));
+    const State state(bytes, static_cast<int32_t>(sequence), form);
     return "";
   } catch (const Failure& failure) {
     CHECK(failure.status == PKV_MISMATCH);
@@ -129,68 +169,90 @@ std::vector<uint32_t> positions_up_to(uint32_t n) {
   return positions;
 }
 
-// State -> blocks -> state of each prefix, with cells in any order.
+// The form that open would find: it knows whether there are windows and recurrent layers.
+Form recognised(Bytes bytes, uint32_t sequence, const Form& form) {
+  return recognise(bytes, static_cast<int32_t>(sequence),
+                   {.tokens = form.tokens, .window = form.window, .recurrent = form.recurrent}, 0);
+}
+
+// State -> blocks -> state of each prefix, with cells in any order. With windows or recurrent
+// layers, each prefix has its own end.
 void round_trip() {
   const Model model = random_model();
   const uint32_t sequence = random_number(0, model.streams - 1);
+  const auto of = static_cast<int32_t>(sequence);
   const uint32_t n = random_number(1, 150), block_size = 16 * random_number(1, 3);
   std::vector<uint32_t> positions = positions_up_to(n);
   if (random_number(0, 2) > 0) std::shuffle(positions.begin(), positions.end(), random_bits);
 
   Bytes bytes = write(model, sequence, positions).bytes;
-  const State state(bytes, static_cast<int32_t>(sequence));
-  CHECK(state.cells() == n && state.shape().streams == model.streams);
-  const size_t block_bytes = block_size * state.shape().token_bytes();
-  std::vector<Bytes> blocks((n + block_size - 1) / block_size, Bytes(block_bytes));
-  for (size_t i = 0; i < blocks.size(); i++) {
-    const size_t first = i * block_size;
-    state.cut(first, std::min<size_t>(block_size, n - first), block_size, blocks[i].data());
+  const Form form = recognised(bytes, sequence, model.form);
+  // A window may begin with the chunk.
+  CHECK(form == model.form || (model.form.chunked && State(bytes, of, form).tokens() == n));
+  const State state(bytes, of, model.form);
+  const Shape& shape = state.shape();
+  CHECK(state.tokens() == n);
+  const size_t block_bytes = block_size * shape.token_bytes();
+  std::vector<Bytes> blocks;
+  for (size_t first = 0; first < n && model.form.tokens; first += block_size) {
+    blocks.emplace_back(block_bytes);
+    state.cut(first, std::min<size_t>(block_size, n - first), block_size, blocks.back().data());
   }
   for (uint32_t length = 1; length <= n; length += random_number(1, 9)) {
-    const Buffer made = make_state(state.shape(), static_cast<int32_t>(sequence), length);
-    const State part(made.bytes(), static_cast<int32_t>(sequence));
-    CHECK(part.shape() == state.shape() && part.cells() == length);
-    for (size_t first = 0; first < length; first += block_size)
+    std::vector<uint32_t> some = positions;
+    std::erase_if(some, [&](uint32_t position) { return position >= length; });
+    Bytes computed = write(model, sequence, some).bytes;
+    Bytes end(shape.end_bytes() + 1, std::byte{0x55});
+    State(computed, of, model.form).cut_end(end.data());
+    CHECK(end.back() == std::byte{0x55});
+
+    const Buffer made = make_state(shape, of, length);
+    const State part(made.bytes(), of, model.form);
+    CHECK(part.shape() == shape && part.tokens() == length);
+    for (size_t first = 0; first < length && model.form.tokens; first += block_size)
       part.paste(first, std::min<size_t>(block_size, length - first), block_size,
                  blocks[first / block_size].data());
+    part.paste_end(end.data());
     CHECK(equal(made.bytes(), write(model, sequence, positions_up_to(length)).bytes));
   }
 }
 
-// What is damaged is refused, or has another shape than all states of its context: the caller
-// compares it.
-bool noticed(Bytes bad, const Shape& shape, uint32_t sequence) {
-  if (!refusal(bad, sequence).empty()) return true;
-  return State(bad, static_cast<int32_t>(sequence)).shape() != shape;
+// What is damaged is refused, or has another shape than all states of its context, or another
+// number of tokens: the caller compares them.
+bool noticed(Bytes bad, const Shape& shape, size_t tokens, uint32_t sequence) {
+  if (!refusal(bad, sequence, shape.form).empty()) return true;
+  const State state(bad, static_cast<int32_t>(sequence), shape.form);
+  return state.shape() != shape || state.tokens() != tokens;
 }
 
 void damage() {
   const Model model = random_model();
   const uint32_t sequence = random_number(0, model.streams - 1);
   Writer good = write(model, sequence, positions_up_to(random_number(1, 20)));
-  CHECK(refusal(good.bytes, sequence + 1) != "");
-  const Shape shape = State(good.bytes, static_cast<int32_t>(sequence)).shape();
+  CHECK(refusal(good.bytes, sequence + 1, model.form) != "");
+  const State state(good.bytes, static_cast<int32_t>(sequence), model.form);
+  const Shape& shape = state.shape();
   for (size_t size = 0; size < good.bytes.size(); size++) {
     const Bytes part(good.bytes.begin(), good.bytes.begin() + static_cast<ptrdiff_t>(size));
-    CHECK(noticed(part, shape, sequence));
+    CHECK(noticed(part, shape, state.tokens(), sequence));
   }
   Bytes longer = good.bytes;
   longer.resize(longer.size() + random_number(1, 40));
-  CHECK(noticed(longer, shape, sequence));
+  CHECK(noticed(longer, shape, state.tokens(), sequence));
   for (const size_t at : good.numbers)
     for (size_t bit = 0; bit < 32; bit++) {
       Bytes bad = good.bytes;
       bad[at + bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
-      CHECK(noticed(bad, shape, sequence));
+      CHECK(noticed(bad, shape, state.tokens(), sequence));
     }
 }
 
 void says(const char* what, std::function<void(Bytes&)> change) {
-  Model model{
-      .streams = 1, .transposed = false, .has_values = true, .key_bytes = {8}, .value_rows = {4}};
+  Model model;
+  model.caches = {{.key_bytes = {8}, .value_rows = {4}}};
   Bytes bytes = write(model, 0, positions_up_to(4)).bytes;
   change(bytes);
-  const std::string sentence = refusal(bytes, 0);
+  const std::string sentence = refusal(bytes, 0, model.form);
   if (sentence.find(what) != std::string::npos) return;
   std::printf("not \"%s\": %s\n", what, sentence.c_str());
   std::exit(1);
@@ -199,10 +261,10 @@ void says(const char* what, std::function<void(Bytes&)> change) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 300;
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 60;
   for (int i = 0; i < rounds; i++) round_trip(), damage();
   says("this llama.cpp is not known", [](Bytes& bytes) { bytes[0] = std::byte{0}; });
-  says("more than one attention cache", [](Bytes& bytes) {
+  says("a kind of memory that is not known", [](Bytes& bytes) {
     const Bytes copy(bytes.begin() + 8, bytes.end());
     bytes.insert(bytes.end(), copy.begin(), copy.end());
   });
