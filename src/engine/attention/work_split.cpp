@@ -3,6 +3,7 @@
 #include "engine/attention/work_split.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/checked.h"
@@ -19,9 +20,13 @@ constexpr uint32_t min_prompt_queries = 16;
 // enough to make unpacking cheap beside the products, and few enough for scores and results to stay
 // in the L2 cache.
 constexpr uint32_t max_stacked_rows = 288;
-// The work of one split: enough to stream memory, little enough to balance threads.
+// The most work of one split: enough to stream memory, little enough to balance threads.
 constexpr uint64_t split_bytes = 4 << 20;
 constexpr uint64_t split_flops = 1024 << 20;
+// A decode step of one sequence has at least this many splits for its threads, unless they would
+// have fewer bytes than this.
+constexpr uint64_t min_decode_splits = 8;
+constexpr uint64_t min_split_bytes = 256 << 10;
 // Splits end at multiples of this position, so that the cuts do not move while a sequence grows.
 constexpr uint64_t cut_tokens = 256;
 // A shared prefix with fewer tokens is not worth a merge.
@@ -152,14 +157,19 @@ void WorkSplit::add_shared_splits(std::span<const uint32_t> chunks, uint64_t beg
   }
 }
 
-// Returns the number of tokens of one split: bytes limit it if there are few rows, FLOPs if there
-// are many.
-uint64_t WorkSplit::split_tokens(uint64_t rows_per_head, uint32_t heads) const {
+// Returns the number of tokens of one split of `all` tokens: bytes limit it if there are few rows,
+// FLOPs if there are many. It depends on no other sequence.
+uint64_t WorkSplit::split_tokens(uint64_t rows_per_head, uint32_t heads, uint64_t all,
+                                 bool decodes) const {
   const AttendShape& shape = call_.shape;
   const uint64_t bytes = uint64_t{heads} * (kernels::row_bytes(shape.key_dtype, shape.key_dim) +
                                             kernels::row_bytes(shape.value_dtype, shape.value_dim));
   const uint64_t flops = 2 * rows_per_head * heads * (shape.key_dim + shape.value_dim);
-  const uint64_t tokens = std::min(split_bytes / bytes, split_flops / flops);
+  uint64_t tokens = std::min(split_bytes / bytes, split_flops / flops);
+  // A power of 2, so that the cuts rarely move while a sequence grows.
+  if (decodes)
+    tokens = std::min(tokens,
+                      std::max(std::bit_floor(all / min_decode_splits), min_split_bytes / bytes));
   return std::max(cut_tokens, tokens / cut_tokens * cut_tokens);
 }
 
@@ -186,7 +196,8 @@ void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uin
   for (const uint32_t chunk : chunks) queries += chunks_[chunk].queries;
   const QueryChunk& first = chunks_[chunks[0]];
   const uint64_t tokens = split_tokens(uint64_t{queries} * call_.shape.heads_per_kv_head(),
-                                       first.head_end - first.head_begin);
+                                       first.head_end - first.head_begin, end - begin,
+                                       first.reading->queries < min_prompt_queries);
   const kernels::QueryView* views = first.views();
   if (chunks.size() > 1) {  // the kernels need the views of all these chunks in a row
     std::vector<kernels::QueryView>& all = shared_views_.emplace_back();

@@ -72,7 +72,7 @@ class WorkSplit {
   void add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
   void add_own_splits(uint32_t chunk, uint64_t covered);
   void add_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
-  uint64_t split_tokens(uint64_t rows_per_head, uint32_t heads) const;
+  uint64_t split_tokens(uint64_t rows_per_head, uint32_t heads, uint64_t all, bool decodes) const;
   void place_results();
 
   const AttendCall& call_;
