@@ -32,6 +32,8 @@ class AttendDirect {
         query_bytes_(k_scores_.query_bytes(task.kv.k.dim)),
         max_rows_(k_scores_.max_rows < v_accumulate_.max_rows ? k_scores_.max_rows
                                                               : v_accumulate_.max_rows),
+        takes_3_rows_(k_scores_.scores[0][index_of<3>] != nullptr &&
+                      accumulate_[0][index_of<3>] != nullptr),
         takes_strips_(k_scores_.max_k_tiles == tiles_per_strip &&
                       v_accumulate_.max_v_tiles == tiles_per_strip),
         k_lead_(lead(task.kv.k)),
@@ -60,6 +62,9 @@ class AttendDirect {
     if constexpr (requires { Isa::rows_at_once; }) return Isa::rows_at_once - 1;
     return 0;
   }();
+  // Where the functions for some rows are in DtypeOps.
+  template <unsigned rows>
+  static constexpr unsigned index_of = rows == 3 ? 4 : __builtin_ctz(rows);
   static constexpr size_t max_tile_floats = size_t{max_dim} * tile_tokens;
 
   void begin_rows() {
@@ -232,6 +237,8 @@ class AttendDirect {
     if constexpr (Isa::direct_rows == 8)
       if (alike == 8) return attend_whole<8, tiles>(head, row, i, at);
     if (alike >= 4) return attend_whole<4, tiles>(head, row, i, at);
+    if constexpr (tiles == 1)
+      if (alike == 3 && takes_3_rows_) return attend_whole<3, tiles>(head, row, i, at);
     return alike >= 2 ? attend_whole<2, tiles>(head, row, i, at)
                       : attend_whole<1, tiles>(head, row, i, at);
   }
@@ -240,7 +247,7 @@ class AttendDirect {
   uint32_t attend_whole(uint32_t head, uint32_t row, uint32_t i, const HeadTiles& at) {
     alignas(64) float scores[tiles * rows][tile_tokens];
     const RowState first = state(head, row);
-    constexpr unsigned size = __builtin_ctz(rows);
+    constexpr unsigned size = index_of<rows>;
     k_scores_.scores[tiles - 1][size](query(head, row), task_.kv.k.dim, at.k + i, at.next_k + i,
                                       scores);
     for (uint32_t j = 0; j < tiles * rows && transforms(task_.transform); j++)
@@ -289,9 +296,10 @@ class AttendDirect {
   // The functions for the dtype of V when it is multiplied. If V is a part of K, it is first
   // unpacked to fp32.
   const DtypeOps& v_accumulate_;
-  const DtypeOps::Accumulate (*const accumulate_)[4];
+  const DtypeOps::Accumulate (*const accumulate_)[DtypeOps::row_counts];
   const size_t query_bytes_;
   const uint32_t max_rows_;    // of a register tile
+  const bool takes_3_rows_;    // both kernels have functions for 3 rows
   const bool takes_strips_;    // both kernels take all tiles of a strip at once
   const int k_lead_, v_lead_;  // bytes from what is read to what is prefetched, or -1
   const bool linear_;          // memory is read in its order, one tile at a time

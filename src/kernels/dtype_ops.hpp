@@ -33,6 +33,7 @@ struct StoredOps {
 };
 
 struct DtypeOps {
+  static constexpr unsigned row_counts = 5;
   // KeyTile::scores and ValueTile::accumulate.
   using Scores = void (*)(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                           ScoreRow* scores);
@@ -43,12 +44,12 @@ struct DtypeOps {
   unsigned max_k_tiles, max_v_tiles;  // KeyTile::max_tiles, ValueTile::max_tiles
   size_t (*query_bytes)(uint32_t dim);
   void (*prepare_query)(const float* row, uint32_t dim, float scale, void* to);
-  // [0] takes one tile, [1] max_k_tiles or max_v_tiles; the second index is for 1, 2, 4 and
-  // max_rows rows.
-  Scores scores[tiles_per_strip][4];
-  Accumulate accumulate[tiles_per_strip][4];
+  // [0] takes one tile, [1] max_k_tiles or max_v_tiles; the second index is for 1, 2, 4, max_rows
+  // and 3 rows. Those for 3 rows may be NULL.
+  Scores scores[tiles_per_strip][row_counts];
+  Accumulate accumulate[tiles_per_strip][row_counts];
   // The same for results that become bf16. Weights may then be rounded to bf16.
-  Accumulate accumulate_rounded[tiles_per_strip][4];
+  Accumulate accumulate_rounded[tiles_per_strip][row_counts];
   const StoredOps* stored;
 };
 
@@ -173,17 +174,17 @@ constexpr DtypeOps make_plain_ops() {
   constexpr unsigned max_rows = Isa::direct_rows;
   constexpr DtypeOps::Accumulate accumulate[] = {
       V::template accumulate<1, 1>, V::template accumulate<2, 1>, V::template accumulate<4, 1>,
-      V::template accumulate<max_rows, 1>};
+      V::template accumulate<max_rows, 1>, V::template accumulate<3, 1>};
   return {max_rows,
           1,
           1,
           K::query_bytes,
           K::prepare,
           {{K::template scores<1, 1>, K::template scores<2, 1>, K::template scores<4, 1>,
-            K::template scores<max_rows, 1>},
+            K::template scores<max_rows, 1>, K::template scores<3, 1>},
            {}},
-          {{accumulate[0], accumulate[1], accumulate[2], accumulate[3]}, {}},
-          {{accumulate[0], accumulate[1], accumulate[2], accumulate[3]}, {}},
+          {{accumulate[0], accumulate[1], accumulate[2], accumulate[3], accumulate[4]}, {}},
+          {{accumulate[0], accumulate[1], accumulate[2], accumulate[3], accumulate[4]}, {}},
           &plain_stored<Isa, dtype>};
 }
 

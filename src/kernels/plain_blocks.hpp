@@ -40,7 +40,7 @@ struct BlockKeys {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    constexpr unsigned tokens = 2 * Isa::direct_rows / rows, lanes = Floats<Isa>::size;
+    constexpr unsigned tokens = plain_tokens<Isa, rows>, lanes = Floats<Isa>::size;
     const PlainTile &tile = PlainTile::of(*at), &ahead = PlainTile::of(*next);
     const uint32_t blocks = dim / block_dims;
     const TileBlockScales<Isa> scales(tile, block_bytes, blocks);
@@ -49,6 +49,7 @@ struct BlockKeys {
     for (unsigned r = 0; r < rows; r++)
       query[r] = reinterpret_cast<const IntegerQuery*>(static_cast<const unsigned char*>(q) +
                                                        r * query_bytes(dim));
+    TotalScores<Isa, rows, tokens> totals;
     for (uint32_t t = 0; t < tile_tokens; t += tokens) {
       Floats<Isa> sum[rows * tokens];
       PKV_UNROLL
@@ -75,14 +76,13 @@ struct BlockKeys {
           }
         }
       }
-      alignas(64) float totals[rows * tokens];
-      PKV_UNROLL
-      for (unsigned i = 0; i < rows * tokens; i += lanes)
-        Isa::sums_of(sum + i).store_aligned(totals + i);
-      PKV_UNROLL
-      for (unsigned r = 0; r < rows; r++)
-        for (unsigned i = 0; i < tokens; i++)
-          scores[r][t + i] = totals[r * tokens + i] * query[r]->scale;
+      totals.put(sum, t, scores);
+    }
+    PKV_UNROLL
+    for (unsigned r = 0; r < rows; r++) {
+      for (uint32_t t = 0; t < tile_tokens; t += lanes)
+        (Floats<Isa>::load_aligned(scores[r] + t) * Floats<Isa>(query[r]->scale))
+            .store_aligned(scores[r] + t);
     }
   }
 

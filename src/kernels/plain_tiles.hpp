@@ -36,9 +36,77 @@ concept widens_signed_bytes = requires(const void* from) {
 // Prefetches `bytes` bytes of a row.
 template <class Isa>
 void prefetch_row(const unsigned char* row, size_t bytes) {
-  for (const unsigned char* const end = row + bytes; row < end; row += 64)
-    __builtin_prefetch(row, 0, 2);
+  __builtin_prefetch(row, 0, 2);
+  for (size_t line = 64; line + 64 < bytes; line += 64) __builtin_prefetch(row + line, 0, 2);
+  __builtin_prefetch(row + bytes - 1, 0, 2);
 }
+
+// The tokens of K that are multiplied with some rows at once: they have as many independent sums as
+// hide the latency of a multiply-add.
+template <class Isa, unsigned rows>
+inline constexpr unsigned plain_tokens = rows == 3 ? Isa::direct_rows : 2 * Isa::direct_rows / rows;
+
+// The vectors of dims of V that are added at once.
+template <class Isa, unsigned rows>
+inline constexpr unsigned plain_vectors = rows == 1   ? 8
+                                          : rows == 3 ? Isa::direct_rows / 2
+                                                      : 2 * Isa::direct_rows / rows;
+
+// Adds up the lanes of each of the sums [row][token] of some tokens of a tile after others, and
+// writes the totals as scores. Totals are made as many at a time as a vector has lanes.
+template <class Isa, unsigned rows, unsigned tokens>
+class TotalScores {
+ public:
+  // Takes the sums of the tokens from t on.
+  void put(const Floats<Isa> (&sum)[rows * tokens], uint32_t t, ScoreRow* scores) {
+    if constexpr (rows * tokens % lanes == 0 && rows != 3) {
+      alignas(64) float totals[rows * tokens];
+      PKV_UNROLL
+      for (unsigned i = 0; i < rows * tokens; i += lanes)
+        Isa::sums_of(sum + i).store_aligned(totals + i);
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++)
+        __builtin_memcpy(scores[r] + t, totals + r * tokens, tokens * sizeof(float));
+    } else if constexpr (sums_quads) {
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        PKV_UNROLL
+        for (unsigned i = 0; i < tokens; i += 4)
+          Isa::quad_sums(sum + r * tokens + i).store_aligned(kept_[r][(t + i) / 4]);
+      }
+      if (t + tokens == tile_tokens)
+        finish([](const Floats<Isa>(&quads)[4]) { return Isa::sums_of_quads(quads); }, t, scores);
+    } else {
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        PKV_UNROLL
+        for (unsigned i = 0; i < tokens; i++)
+          sum[r * tokens + i].store_aligned(kept_[r][t % lanes + i]);
+      }
+      if (t % lanes + tokens == lanes)
+        finish([](const Floats<Isa>(&x)[lanes]) { return Isa::sums_of(x); }, t, scores);
+    }
+  }
+
+ private:
+  static constexpr unsigned lanes = Floats<Isa>::size;
+  static constexpr bool sums_quads = requires(const Floats<Isa> (&x)[4]) { Isa::sums_of_quads(x); };
+  static constexpr unsigned kept_vectors = sums_quads ? 4 : lanes;
+
+  // Writes the totals of the vector of tokens that ends with those at t.
+  template <class Sums>
+  void finish(const Sums& sums_of, uint32_t t, ScoreRow* scores) const {
+    PKV_UNROLL
+    for (unsigned r = 0; r < rows; r++) {
+      Floats<Isa> kept[kept_vectors];
+      PKV_UNROLL
+      for (unsigned i = 0; i < kept_vectors; i++) kept[i] = Floats<Isa>::load_aligned(kept_[r][i]);
+      sums_of(kept).store_aligned(scores[r] + t / lanes * lanes);
+    }
+  }
+
+  alignas(64) float kept_[rows][kept_vectors][lanes];
+};
 
 // A vector of dims of a row of K, and its product with a row of queries.
 template <class Isa, pkv_dtype dtype>
@@ -92,14 +160,14 @@ struct PlainKeys {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    // As many independent sums as hide the latency of a multiply-add.
-    constexpr unsigned tokens = 2 * Isa::direct_rows / rows;
+    constexpr unsigned tokens = plain_tokens<Isa, rows>;
     const PlainTile &tile = PlainTile::of(*at), &ahead = PlainTile::of(*next);
     const size_t stride = Vector::query_stride(dim), dims = dim;
     const unsigned char* query[rows];
     PKV_UNROLL
     for (unsigned r = 0; r < rows; r++)
       query[r] = static_cast<const unsigned char*>(q) + r * stride;
+    TotalScores<Isa, rows, tokens> totals;
     for (uint32_t t = 0; t < tile_tokens; t += tokens) {
       typename Vector::Sum sum[rows * tokens];
       PKV_UNROLL
@@ -135,30 +203,23 @@ struct PlainKeys {
           }
         }
       }
-      alignas(64) float totals[rows * tokens];
-      add_lanes<rows * tokens>(sum, totals);
-      PKV_UNROLL
-      for (unsigned r = 0; r < rows; r++)
-        __builtin_memcpy(scores[r] + t, totals + r * tokens, tokens * sizeof(float));
+      put_totals(sum, t, totals, scores);
     }
     if constexpr (dtype == PKV_INT8) apply_scales<rows>(tile, query, scores);
   }
 
  private:
-  // Writes the total of the lanes of each of n sums.
-  template <unsigned n>
-  static void add_lanes(const Floats<Isa>* sum, float* to) {
-    constexpr unsigned lanes = Floats<Isa>::size;
-    static_assert(n % lanes == 0);
-    PKV_UNROLL
-    for (unsigned i = 0; i < n; i += lanes) Isa::sums_of(sum + i).store_aligned(to + i);
+  template <unsigned n, class Totals>
+  static void put_totals(const Floats<Isa> (&sum)[n], uint32_t t, Totals& totals,
+                         ScoreRow* scores) {
+    totals.put(sum, t, scores);
   }
-  template <unsigned n>
-  static void add_lanes(const Ints<Isa>* sum, float* to) {
+  template <unsigned n, class Totals>
+  static void put_totals(const Ints<Isa> (&sum)[n], uint32_t t, Totals& totals, ScoreRow* scores) {
     Floats<Isa> floats[n];
     PKV_UNROLL
     for (unsigned i = 0; i < n; i++) floats[i] = xsimd::to_float(sum[i]);
-    add_lanes<n>(floats, to);
+    totals.put(floats, t, scores);
   }
 
   template <unsigned rows>
@@ -214,7 +275,7 @@ struct PlainValues {
     }
     const unsigned char* at_row[tile_tokens];
     for (uint32_t t = 0; t < tile_tokens; t++) at_row[t] = tile.row(t);
-    constexpr unsigned vectors = rows == 1 ? 8 : 2 * Isa::direct_rows / rows;
+    constexpr unsigned vectors = plain_vectors<Isa, rows>;
     const uint32_t parts = dim / (vectors * Floats<Isa>::size);
     Ahead next_rows{ahead, dim * element_bits(dtype) / 8,
                     parts == 0 ? tile_tokens : (tile_tokens + parts - 1) / parts};

@@ -41,7 +41,10 @@ class TileReader {
       places_[i] = row_of(kv_, position);
       return;
     }
-    find_rows(i, position, present);
+    if (position != next_position_[i] || present != present_[tiles_per_strip + i])
+      return find_rows(i, position, present);
+    __builtin_memcpy(k_rows_[i], k_rows_[tiles_per_strip + i], sizeof *k_rows_);
+    __builtin_memcpy(v_rows_[i], v_rows_[tiles_per_strip + i], sizeof *v_rows_);
   }
 
   // Sets the tile that becomes number i in the next strip. Until then it is number
@@ -51,6 +54,8 @@ class TileReader {
       places_[tiles_per_strip + i] = row_of(kv_, position);
     else
       find_rows(tiles_per_strip + i, position, present);
+    next_position_[i] = position;
+    present_[tiles_per_strip + i] = present;
   }
 
   const unsigned char* keys(uint32_t i, uint32_t head) {
@@ -96,6 +101,12 @@ class TileReader {
   // then have any value.
   void unpack_values(uint32_t i, uint32_t head, float* to, size_t token_stride,
                      size_t panel_stride) {
+    if (!latent_ && plain_v_.ops != nullptr) {
+      const PlainTile tile = plain_values(i, head);
+      plain_v_.ops->stored->unpack_v(reinterpret_cast<const unsigned char*>(&tile), kv_.v.dim, to,
+                                     token_stride, panel_stride);
+      return;
+    }
     if (!latent_) {
       v_.stored->unpack_v(values(i, head), kv_.v.dim, to, token_stride, panel_stride);
       return;
@@ -116,6 +127,14 @@ class TileReader {
 
   // Finds the rows of the tokens of `present` for KV head 0.
   void find_rows(uint32_t i, uint64_t position, TokenMask present) {
+    if (present == all_tokens && kv_.blocks != nullptr && kv_.block_size == 1) {
+      const uint32_t* const ids = kv_.blocks + position;
+      for (uint32_t t = 0; t < tile_tokens; t++)
+        k_rows_[i][t] = kv_.k.data + int64_t{ids[t]} * kv_.k.block_stride;
+      for (uint32_t t = 0; t < tile_tokens && !latent_; t++)
+        v_rows_[i][t] = kv_.v.data + int64_t{ids[t]} * kv_.v.block_stride;
+      return;
+    }
     const uint64_t size = kv_.blocks != nullptr ? kv_.block_size : UINT64_MAX;
     uint64_t entry = position / size, offset = position % size;
     const uint32_t first = static_cast<uint32_t>(__builtin_ctz(present));
@@ -197,7 +216,8 @@ class TileReader {
   float* const k_floats_;  // converted rows, or NULL
   float* const v_floats_;
   RowAddresses k_converted_[tiles_per_strip], v_converted_[tiles_per_strip];
-  TokenMask present_[tiles_per_strip] = {};
+  TokenMask present_[2 * tiles_per_strip] = {};
+  uint64_t next_position_[tiles_per_strip] = {};
   Slot places_[2 * tiles_per_strip] = {};
   // The rows of plain tiles, for KV head 0.
   RowAddresses k_rows_[2 * tiles_per_strip], v_rows_[2 * tiles_per_strip];

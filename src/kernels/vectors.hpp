@@ -23,6 +23,10 @@
 //     // A lane for the sum of each of as many vectors as there are lanes. (In xsimd 8.1, haddp
 //     // returns them in a wrong order for AVX-512.)
 //     static F sums_of(const F* x);
+//     // Sets with 16 lanes have the two steps of it, too: four vectors become one, and four of
+//     // these the sums.
+//     static F quad_sums(const F* x);
+//     static F sums_of_quads(const F (&quads)[4]);
 //
 //     static U widen(const void* from);        // one 16-bit number to each lane
 //     static U widen_bytes(const void* from);  // one 8-bit number to each lane

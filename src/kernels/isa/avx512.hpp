@@ -75,17 +75,22 @@ struct Avx512Base {
 
   static float max_of(F x) { return _mm512_reduce_max_ps(x); }
   static float sum_of(F x) { return _mm512_reduce_add_ps(x); }
-  static F sums_of(const F* x) {
-    __m512 quads[4];  // each 128 bits have parts of the sums of the same four vectors
-    for (unsigned i = 0; i < 4; i++, x += 4) {
-      const __m512 first = _mm512_unpacklo_ps(x[0], x[1]) + _mm512_unpackhi_ps(x[0], x[1]);
-      const __m512 last = _mm512_unpacklo_ps(x[2], x[3]) + _mm512_unpackhi_ps(x[2], x[3]);
-      quads[i] = _mm512_shuffle_ps(first, last, 0x44) + _mm512_shuffle_ps(first, last, 0xEE);
-    }
+  // Each 128 bits of the result have parts of the sums of four vectors.
+  static F quad_sums(const F* x) {
+    const __m512 first = _mm512_unpacklo_ps(x[0], x[1]) + _mm512_unpackhi_ps(x[0], x[1]);
+    const __m512 last = _mm512_unpacklo_ps(x[2], x[3]) + _mm512_unpackhi_ps(x[2], x[3]);
+    return F(_mm512_shuffle_ps(first, last, 0x44) + _mm512_shuffle_ps(first, last, 0xEE));
+  }
+  // Returns sums_of() the vectors that four quads were made of.
+  static F sums_of_quads(const F (&quads)[4]) {
     const auto add_quads = [](__m512 a, __m512 b) {
       return _mm512_shuffle_f32x4(a, b, 0x88) + _mm512_shuffle_f32x4(a, b, 0xDD);
     };
     return F(add_quads(add_quads(quads[0], quads[1]), add_quads(quads[2], quads[3])));
+  }
+  static F sums_of(const F* x) {
+    const F quads[4] = {quad_sums(x), quad_sums(x + 4), quad_sums(x + 8), quad_sums(x + 12)};
+    return sums_of_quads(quads);
   }
 
   static U load_quads(const unsigned char* const* rows, int64_t offset) {
