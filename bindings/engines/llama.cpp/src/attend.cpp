@@ -273,22 +273,23 @@ bool supports(const Tensor& out) {
 }
 
 Attention::~Attention() {
-  for (const auto& [threads, compute] : computes_) pkv_compute_destroy(compute);
+  for (const auto& [key, compute] : computes_) pkv_compute_destroy(compute);
 }
 
 pkv_compute Attention::compute_of_threads() {
-  const auto [at, is_new] = computes_.try_emplace(threads_, nullptr);
+  const int threads = threads_.count();
+  pkv_runner runner = threads_.runner();
+  const auto [at, is_new] = computes_.try_emplace({threads, runner.run != nullptr}, nullptr);
   if (!is_new) return at->second;
   pkv_compute_config config{};
   config.struct_size = sizeof config;
-  pkv_runner runner{};
-  if (openmp_runner(threads_, &runner) == PKV_OK) {
+  if (runner.run != nullptr || openmp_runner(threads, &runner) == PKV_OK) {
     config.runner = &runner;
   } else {
     pkv_compute_info all{};
     all.struct_size = sizeof all;
-    if (pkv_compute_get_info(nullptr, &all) == PKV_OK && threads_ > 0)
-      config.threads = std::min(static_cast<uint32_t>(threads_), all.threads);
+    if (pkv_compute_get_info(nullptr, &all) == PKV_OK && threads > 0)
+      config.threads = std::min(static_cast<uint32_t>(threads), all.threads);
   }
   // If it fails, NULL is the default of the process: one thread per CPU.
   pkv_compute_create(&config, &at->second);

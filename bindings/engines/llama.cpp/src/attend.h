@@ -4,9 +4,11 @@
 #include <pagedkv/pagedkv.h>
 
 #include <map>
+#include <utility>
 
 #include "interface.h"
 #include "plan.h"
+#include "threads.h"
 
 namespace ggml_pagedkv {
 
@@ -21,7 +23,7 @@ class Attention {
   Attention& operator=(const Attention&) = delete;
   ~Attention();
 
-  void set_threads(int threads) { threads_ = threads; }
+  Threads& threads() { return threads_; }
 
   // Computes an operation. If libpagedkv cannot, it logs why and returns false. Throws bad_alloc.
   bool compute(const ggml::Tensor& op);
@@ -29,8 +31,9 @@ class Attention {
  private:
   pkv_compute compute_of_threads();
 
-  int threads_ = 0;  // 0: one per CPU
-  std::map<int, pkv_compute> computes_;
+  Threads threads_;
+  // By the number of threads, and whether they are ggml's pool.
+  std::map<std::pair<int, bool>, pkv_compute> computes_;
   Plans plans_;
 };
 

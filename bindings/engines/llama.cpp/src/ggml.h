@@ -15,6 +15,7 @@ struct Backend;
 struct BufferType;
 struct Device;
 struct Registration;
+struct Pool;  // a ggml_threadpool
 
 // Numbers of types, devices and statuses that are the same in all versions.
 enum Type : int32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8, BF16 = 30 };
@@ -98,6 +99,13 @@ struct Functions {
   // Those that older versions lack may be NULL.
   void (*flash_attn_ext_add_sinks)(Tensor*, Tensor*);
   void (*log_internal)(int level, const char* format, ...);
+  void (*threadpool_params_init)(void* params, int threads);
+  Tensor* (*map_custom1)(Context*, Tensor*,
+                         void (*function)(Tensor*, const Tensor*, int thread, int threads, void*),
+                         int tasks, void* user);
+  Graph* (*new_graph)(Context*);
+  void (*build_forward_expand)(Graph*, Tensor*);
+  Status (*backend_graph_compute)(Backend*, Graph*);
 };
 
 }  // namespace ggml

@@ -61,6 +61,11 @@ bool find_functions(const void* caller) {
   };
   find("ggml_log_internal", api.log_internal);
   find("ggml_flash_attn_ext_add_sinks", api.flash_attn_ext_add_sinks);
+  find("ggml_threadpool_params_init", api.threadpool_params_init);
+  find("ggml_map_custom1", api.map_custom1);
+  find("ggml_new_graph", api.new_graph);
+  find("ggml_build_forward_expand", api.build_forward_expand);
+  find("ggml_backend_graph_compute", api.backend_graph_compute);
 #define GGML_FIND(name, ...) \
   if (!find("ggml_" #name, api.name)) return refuse("this ggml has no function ggml_" #name);
   GGML_FUNCTIONS(GGML_FIND)

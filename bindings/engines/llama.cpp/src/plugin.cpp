@@ -37,7 +37,7 @@ const char* name(const void*) { return "pagedkv"; }
 void free_backend(ggml::Backend* backend) { delete own(backend); }
 
 void set_threads(ggml::Backend* backend, int threads) {
-  own(backend)->attention.set_threads(threads);
+  own(backend)->attention.threads().set(threads);
 }
 
 ggml::Status compute_node(Backend& backend, Tensor* node) {
@@ -186,5 +186,7 @@ extern "C" [[gnu::visibility("default")]] ggml::Registration* ggml_backend_init(
   static const bool usable = ggml::api.load(__builtin_return_address(0));
   if (!usable) return nullptr;
   ggml_pagedkv::fill_objects();
+  static const bool watching = (ggml_pagedkv::watch_pools(), true);
+  static_cast<void>(watching);
   return reinterpret_cast<ggml::Registration*>(&ggml_pagedkv::registration);
 }

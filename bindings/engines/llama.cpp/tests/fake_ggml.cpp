@@ -66,6 +66,22 @@ void* cpu_properties(void*, void* out) {
 
 Word cpu_registration[8], cpu[32];
 
+// The pools that were made and freed, and the one that the CPU backend has.
+int pools_made = 0, pools_freed = 0;
+char pools[4];
+void* pool_of_cpu = nullptr;
+
+void* make_pool(void*) { return pools + pools_made++; }
+void free_pool(void*) { pools_freed++; }
+void set_pool(void*, void* pool) { pool_of_cpu = pool; }
+void* cpu_function(void*, const char* name) {
+  const auto is = [&](const char* other) { return std::strcmp(name, other) == 0; };
+  return is("ggml_threadpool_new")               ? reinterpret_cast<void*>(make_pool)
+         : is("ggml_threadpool_free")            ? reinterpret_cast<void*>(free_pool)
+         : is("ggml_backend_cpu_set_threadpool") ? reinterpret_cast<void*>(set_pool)
+                                                 : nullptr;
+}
+
 }  // namespace
 
 extern "C" {
@@ -166,6 +182,12 @@ const char* ggml_type_name(int type) {
 }
 int ggml_graph_n_nodes(void*) { return 0; }
 Tensor* ggml_graph_node(void*, int) { return nullptr; }
+// The plug-in looks for these. Nothing is computed here.
+void ggml_threadpool_params_init(void*, int) {}
+void ggml_map_custom1() {}
+void ggml_new_graph() {}
+void ggml_build_forward_expand() {}
+void ggml_backend_graph_compute() {}
 
 }  // extern "C"
 
@@ -175,6 +197,31 @@ void expect(bool holds, const char* what) {
   if (holds) return;
   std::printf("FAILED: %s\n", what);
   std::exit(1);
+}
+
+// Gives the CPU backend pools, and the plug-in's backend its number of threads, as a program does
+// before each graph.
+void use_threads(Word* plugin, void* backend) {
+  const auto set_threads = reinterpret_cast<void (*)(void*, int)>(
+      ggml_backend_reg_get_proc_address(plugin, "ggml_backend_set_n_threads"));
+  const auto give_pool = reinterpret_cast<void (*)(void*, void*)>(
+      ggml_backend_reg_get_proc_address(cpu_registration, "ggml_backend_cpu_set_threadpool"));
+  char cpu_backend, other_backend, pool;
+  const auto graph = [&](void* given, int threads) {
+    give_pool(&cpu_backend, given);
+    set_threads(backend, threads);
+    return pool_of_cpu;
+  };
+  expect(graph(&pool, 2) == &pool && pools_made == 0, "the program's pool");
+  expect(graph(nullptr, 1) == nullptr && pools_made == 0, "no pool for one thread");
+  expect(graph(nullptr, 2) == pools, "an own pool");
+  pool_of_cpu = nullptr;
+  give_pool(&other_backend, &pool);
+  expect(pool_of_cpu == &pool, "the pool of another backend");
+  expect(graph(nullptr, 2) == pools && pools_made == 1, "the same pool for the next graph");
+  expect(graph(nullptr, 4) == pools + 1 && pools_freed == 1, "a pool for more threads");
+  expect(graph(nullptr, 2) == pools + 1 && pools_made == 2, "it has enough for fewer threads");
+  expect(graph(&pool, 2) == &pool, "the program's pool, again");
 }
 
 // Asks the plug-in's objects as the scheduler does.
@@ -201,7 +248,9 @@ void use(Word* plugin) {
   expect(ggml_backend_reg_get_proc_address(plugin, "ggml_backend_set_n_threads") != nullptr,
          "threads");
   expect(ggml_backend_reg_get_proc_address(plugin, "unknown") == nullptr, "nothing unknown");
+  use_threads(plugin, backend);
   ggml_backend_free(backend);
+  expect(pools_freed == pools_made, "its pools are freed");
   std::puts("used");
 }
 
@@ -220,6 +269,7 @@ int main(int, char** arguments) {
   set(cpu, 4, cpu_properties);
   cpu[device_functions] = cpu_registration;
   std::memcpy(cpu_registration, &version, sizeof version);
+  set(cpu_registration, 4, cpu_function);
   void* const library = dlopen(arguments[1], RTLD_NOW);
   if (library == nullptr) {
     std::puts(dlerror());
