@@ -1,4 +1,5 @@
-"""Hints in the envelope that vLLM and SGLang give requests, as hints of this package.
+"""Hints in requests, as hints of this package: those in the envelope of vLLM and SGLang, and the
+fields of HTTP servers about caching (read_cache_fields).
 
 The envelope (vLLM 53423) has `actions` with `action_id`, `action_type`, `action_version` and a
 `payload`. `kv.retain` is that of vLLM 38514: `directives` with `start`, `end`, a `priority` of 0 to
@@ -8,7 +9,9 @@ yet; they may have `start`, `end` and `duration`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from .generated.raw import HintAction, Retention
@@ -77,6 +80,67 @@ def read_request(request: Any) -> Envelope:
     if envelope is None:
         envelope = (request.kv_transfer_params or {}).get("kv_hints")
     return NO_HINTS if envelope is None else read_envelope(envelope, request.num_prompt_tokens)
+
+
+class CachePin(NamedTuple):
+    """The prompt up to here should stay in memory: pin it once its blocks are cached."""
+
+    messages: int | None
+    """How many of the request's messages it has; 0: only tools and system; None: all of it."""
+    duration_ms: int
+
+
+class CacheFields(NamedTuple):
+    salt: bytes
+    pins: list[CachePin]
+
+
+def read_cache_fields(request: Mapping[str, Any], tenant: str = "") -> CacheFields:
+    """Reads what requests to HTTP servers say about caching, from their parsed JSON.
+
+    The salt is made of the `tenant`, which the server knows from the request's authentication, and
+    of `cache_salt` (vLLM, SGLang) or, without it, `prompt_cache_key` (OpenAI). It is empty if all
+    are. `cache_control` (Anthropic) on the request, a tool, a part of the system prompt, a message
+    or a part of it becomes a pin; its `ttl` is "5m", the default, or "1h". Raises a ValueError if a
+    field is not as described.
+    """
+    name = "cache_salt" if request.get("cache_salt") else "prompt_cache_key"
+    own = request.get(name) or ""
+    if not isinstance(own, str):
+        raise ValueError(f"{name} is a string, and this is {own!r}")
+    all_of_it = json.dumps([tenant, name, own]).encode()
+    salt = hashlib.sha256(all_of_it).digest() if tenant or own else b""
+    pins: dict[int | None, int] = {}
+    for messages, part in _places(request):
+        if isinstance(part, Mapping) and part.get("cache_control") is not None:
+            duration = _duration_of(part["cache_control"])
+            pins[messages] = max(pins.get(messages, 0), duration)
+    return CacheFields(salt, [CachePin(*pin) for pin in pins.items()])
+
+
+def _places(request: Mapping[str, Any]) -> Iterator[tuple[int | None, Any]]:
+    """All that can have a cache_control, with the number of messages up to there."""
+    yield None, request
+    for part in (*_parts(request, "tools"), *_parts(request, "system")):
+        yield 0, part
+    for number, message in enumerate(_parts(request, "messages"), 1):
+        yield number, message
+        for part in _parts(message, "content"):
+            yield number, part
+
+
+def _parts(holder: Any, name: str) -> list[Any]:
+    parts = holder.get(name) if isinstance(holder, Mapping) else None
+    return parts if isinstance(parts, list) else []
+
+
+def _duration_of(control: Any) -> int:
+    if isinstance(control, Mapping) and control.get("type") == "ephemeral":
+        if control.get("ttl") in (None, "5m"):
+            return 300_000
+        if control["ttl"] == "1h":
+            return 3_600_000
+    raise ValueError(f'cache_control is {{"type": "ephemeral", "ttl": "5m" or "1h"}}: {control!r}')
 
 
 def _hints_of(action: Any, prompt_length: int) -> list[Hint]:

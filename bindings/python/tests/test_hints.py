@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pagedkv import HintAction, Retention
-from pagedkv.hints import NO_HINTS, Hint, read_envelope, read_request
+from pagedkv.hints import NO_HINTS, CachePin, Hint, read_cache_fields, read_envelope, read_request
 
 
 def action(kind: str, payload: Any = None, version: Any = "1.0", name: str = "a") -> dict[str, Any]:
@@ -80,3 +80,58 @@ def test_the_hints_of_a_request_in_vllm_are_read() -> None:
     assert read(None, None) == read(None, {"remote_host": "a"}) == NO_HINTS
     assert read(None, {"kv_hints": untyped}).hints == [Hint(HintAction.DROP)]
     assert read(typed, {"kv_hints": untyped}).hints == [Hint(HintAction.DROP, 16)]
+
+
+def test_salts_differ_unless_all_is_the_same() -> None:
+    requests = [
+        ({}, "a"),
+        ({}, "b"),
+        ({"cache_salt": "a"}, ""),
+        ({"prompt_cache_key": "a"}, ""),
+        ({"cache_salt": "b"}, "a"),
+        ({"cache_salt": "c" * 1000}, "a"),
+    ]
+    salts = [read_cache_fields(request, tenant).salt for request, tenant in requests]
+    assert len(set(salts)) == len(salts)
+    assert {len(salt) for salt in salts} == {32}
+    assert salts == [read_cache_fields(request, tenant).salt for request, tenant in requests]
+    both = {"cache_salt": "a", "prompt_cache_key": "b"}
+    assert read_cache_fields(both).salt == salts[2]
+    assert read_cache_fields({"cache_salt": None, "messages": "none"}) == (b"", [])
+
+
+def test_controls_of_a_cache_become_pins() -> None:
+    short, long = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+
+    def part(control: Any = None) -> dict[str, Any]:
+        return {"type": "text", "text": "word"} | ({"cache_control": control} if control else {})
+
+    request = {
+        "tools": [{"name": "search", "cache_control": short}],
+        "system": [part(), part(long)],
+        "messages": [
+            {"role": "user", "content": [part(short), part()]},
+            {"role": "assistant", "content": "word"},
+            {"role": "user", "content": "word", "cache_control": long},
+        ],
+    }
+    pins = [CachePin(0, 3_600_000), CachePin(1, 300_000), CachePin(3, 3_600_000)]
+    assert read_cache_fields(request) == (b"", pins)
+    assert read_cache_fields({"cache_control": short}).pins == [CachePin(None, 300_000)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"cache_salt": 7},
+        {"prompt_cache_key": ["a"]},
+        {"cache_control": "5m"},
+        {"cache_control": {"type": "persistent"}},
+        {"cache_control": {"type": "ephemeral", "ttl": "2h"}},
+        {"cache_control": {"type": "ephemeral", "ttl": []}},
+        {"system": [{"cache_control": {}}]},
+    ],
+)
+def test_fields_that_are_wrong_are_refused(request_: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="cache_control|cache_salt|prompt_cache_key"):
+        read_cache_fields(request_)
