@@ -1,4 +1,4 @@
-"""Lets llama.cpp in this process compute attention with libpagedkv:
+"""Two things for llama.cpp in this process. Its attention, computed with libpagedkv:
 
     import llama_cpp  # or another module with llama.cpp in it
     import pagedkv_llama
@@ -8,6 +8,10 @@
 A program that reads GGML_BACKEND_PATH, such as llama-server, needs only the path:
 
     GGML_BACKEND_PATH=$(python3 -m pagedkv_llama) llama-server -m MODEL.gguf
+
+And a prompt cache for llama-cpp-python, which needs no load():
+
+    llama.set_cache(pagedkv_llama.PromptCache(llama, max_bytes=4 << 30, directory="prompts"))
 """
 
 from __future__ import annotations
@@ -18,29 +22,34 @@ import os
 import pathlib
 import subprocess
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["computed", "find", "load"]
+if TYPE_CHECKING:
+    from .prompt_cache import PromptCache, Stats
 
-NAME = "libggml-pagedkv.so"
+__all__ = ["PromptCache", "Stats", "computed", "find", "find_prompt_cache", "load"]
+
+NAME, OF_PROMPT_CACHE = "libggml-pagedkv.so", "libpagedkv-llama.so.1"
+
+
+def __getattr__(name: str) -> Any:
+    """The attention needs neither llama-cpp-python nor pagedkv."""
+    if name not in ("PromptCache", "Stats"):
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from . import prompt_cache
+
+    return getattr(prompt_cache, name)
 
 
 def find() -> str:
     """The plug-in's path: $PAGEDKV_LLAMA_LIBRARY; else the file in the package pagedkv; else where
     libpagedkv was installed."""
-    if named := os.environ.get("PAGEDKV_LLAMA_LIBRARY"):
-        return named
-    paths = []
-    if (package := importlib.util.find_spec("pagedkv")) and package.origin:
-        paths.append(pathlib.Path(package.origin).with_name(NAME))
-    if folder := _folder_of_libraries():
-        paths.append(pathlib.Path(folder, "pagedkv", NAME))
-    for path in paths:
-        if path.exists():
-            return str(path)
-    raise ImportError(
-        f"there is no {NAME}: name it with PAGEDKV_LLAMA_LIBRARY, or install it. "
-        f"Tried: {', '.join(map(str, paths)) or 'nothing'}"
-    )
+    return _find(f"pagedkv/{NAME}", "PAGEDKV_LLAMA_LIBRARY")
+
+
+def find_prompt_cache() -> str:
+    """The same of the prompt cache, which $PAGEDKV_LLAMA_CACHE_LIBRARY may name."""
+    return _find(OF_PROMPT_CACHE, "PAGEDKV_LLAMA_CACHE_LIBRARY")
 
 
 def load() -> None:
@@ -64,6 +73,23 @@ def computed() -> int:
     get = library.ggml_backend_reg_get_proc_address
     get.argtypes, get.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_void_p
     return int(ctypes.CFUNCTYPE(ctypes.c_uint64)(get(registration, b"pagedkv_computed"))())
+
+
+def _find(file: str, variable: str) -> str:
+    if named := os.environ.get(variable):
+        return named
+    paths = []
+    if (package := importlib.util.find_spec("pagedkv")) and package.origin:
+        paths.append(pathlib.Path(package.origin).with_name(pathlib.Path(file).name))
+    if folder := _folder_of_libraries():
+        paths.append(pathlib.Path(folder, file))
+    for path in paths:
+        if path.exists():
+            return str(path)
+    raise ImportError(
+        f"there is no {pathlib.Path(file).name}: name it with {variable}, or install it. "
+        f"Tried: {', '.join(map(str, paths)) or 'nothing'}"
+    )
 
 
 def _llama() -> ctypes.CDLL:

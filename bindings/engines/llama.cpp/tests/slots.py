@@ -88,4 +88,5 @@ def main():
         print(f"computed {splits(log) - 1}")
 
 
-main()
+if __name__ == "__main__":
+    main()
