@@ -2,6 +2,7 @@
 // only one of these, whose blocks are in memory of this library.
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -15,7 +16,11 @@ namespace pagedkv_llama {
 
 namespace {
 
-thread_local std::string last_error;
+// What failed says may need memory, but keeping it does not.
+thread_local char last_error[512];
+void keep_error(const char* sentence) {
+  std::snprintf(last_error, sizeof last_error, "%s", sentence);
+}
 
 // Returns a struct of libpagedkv with defaults.
 template <class Struct>
@@ -41,10 +46,10 @@ pkv_status run(Body body) {
     body();
     return PKV_OK;
   } catch (const Failure& failure) {
-    last_error = failure.sentence;
+    keep_error(failure.sentence.c_str());
     return failure.status;
   } catch (const std::exception&) {
-    last_error = "there is too little memory";
+    keep_error("there is too little memory");
     return PKV_OUT_OF_MEMORY;
   }
 }
@@ -461,4 +466,4 @@ pkv_status pkv_llama_get_cache(pkv_llama llama, pkv_cache* cache) {
   });
 }
 
-const char* pkv_llama_last_error() { return last_error.c_str(); }
+const char* pkv_llama_last_error() { return last_error; }

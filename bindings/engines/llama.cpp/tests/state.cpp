@@ -12,11 +12,12 @@
 #include <string>
 
 #include "../recall/failure.h"
+#include "fake_state.h"
 
 namespace {
 
 using namespace pagedkv_llama;
-using Bytes = std::vector<std::byte>;
+using fake::Bytes, fake::Cache, fake::Model, fake::Writer;
 
 #define CHECK(good)                                            \
   if (!(good)) {                                               \
@@ -28,35 +29,6 @@ std::mt19937 random_bits(60);
 uint32_t random_number(uint32_t from, uint32_t to) {
   return std::uniform_int_distribution<uint32_t>(from, to)(random_bits);
 }
-
-// Writes a state as llama.cpp 0.5 and 0.6 do. It is written apart from make_state().
-struct Writer {
-  Bytes bytes;
-  std::vector<size_t> numbers;  // where the numbers of the header are
-
-  template <class Number>
-  void number(Number n) {
-    numbers.push_back(bytes.size());
-    raw(&n, sizeof n);
-  }
-  void raw(const void* from, size_t size) {
-    const auto* const first = static_cast<const std::byte*>(from);
-    bytes.insert(bytes.end(), first, first + size);
-  }
-};
-
-struct Cache {
-  std::vector<uint32_t> key_bytes, value_rows;
-  static constexpr uint32_t value_element = 2;
-};
-
-struct Model {
-  Form form;
-  uint32_t streams = 1;
-  bool transposed = false;
-  std::vector<Cache> caches;
-  std::vector<uint32_t> recurrent_bytes;
-};
 
 Model random_model() {
   Model model;
@@ -83,68 +55,15 @@ Model random_model() {
   return model;
 }
 
-// One byte of a tensor that depends on all that it is of.
-std::byte element(size_t tensor, size_t row, size_t position, size_t byte) {
-  return static_cast<std::byte>(tensor * 31 + row * 17 + position * 7 + byte * 3 + position / 37);
-}
-
-void write_cells(Writer& out, const Model& model, const Cache& cache, uint32_t sequence,
-                 const std::vector<uint32_t>& positions, size_t tensor) {
-  for (const uint32_t position : positions)
-    out.number(position), out.number(1u), out.number(sequence);
-  const size_t layers = cache.key_bytes.size(), n = positions.size();
-  out.number(uint32_t{model.transposed}), out.number(static_cast<uint32_t>(layers));
-  if (model.form.rotations) out.number(64u), out.number(32u);
-  for (size_t l = 0; l < layers; l++) {
-    out.number(1), out.number(uint64_t{cache.key_bytes[l]});
-    for (const uint32_t position : positions)
-      for (uint32_t b = 0; b < cache.key_bytes[l]; b++)
-        out.bytes.push_back(element(tensor + l, 0, position, b));
-  }
-  for (size_t l = 0; l < layers && model.form.values; l++) {
-    const uint32_t rows = cache.value_rows[l], size = Cache::value_element;
-    out.number(1);
-    if (model.transposed)
-      out.number(size), out.number(rows);
-    else
-      out.number(uint64_t{rows * size});
-    // Not transposed, all rows of a cell follow each other.
-    for (size_t i = 0; i < n * rows; i++) {
-      const size_t cell = model.transposed ? i % n : i / rows;
-      const size_t row = model.transposed ? i / n : i % rows;
-      for (uint32_t b = 0; b < size; b++)
-        out.bytes.push_back(element(tensor + layers + l, row, positions[cell], b));
-    }
-  }
-}
-
-// The state of a sequence whose cells have these positions, in this order.
+// A state whose bytes depend on all that they are of.
 Writer write(const Model& model, uint32_t sequence, const std::vector<uint32_t>& positions) {
-  const auto n = static_cast<int32_t>(positions.size());
-  const uint32_t window = model.form.window > 0 ? uint32_t(model.form.window) : 1;
-  const uint32_t begin = model.form.chunked     ? uint32_t(n - 1) / window * window
-                         : uint32_t(n) > window ? uint32_t(n) - window
-                                                : 0;
+  const auto last = static_cast<uint32_t>(positions.size() - 1);
   Writer out;
-  out.number(uint32_t{0xaf143cd8}), out.number(sequence);
-  for (size_t c = 0; c < model.caches.size(); c++) {
-    std::vector<uint32_t> cells;
-    for (const uint32_t position : positions)
-      if (c == 0 || position >= begin) cells.push_back(position);
-    out.number(model.streams);
-    for (uint32_t stream = 0; stream < model.streams; stream++) {
-      const bool own = stream == (model.streams == 1 ? 0 : sequence);
-      out.number(own ? static_cast<uint32_t>(cells.size()) : 0u);
-      if (own) write_cells(out, model, model.caches[c], sequence, cells, c * 8);
-    }
-  }
-  if (!model.form.recurrent) return out;
-  out.number(1u), out.number(n - 1), out.number(0u), out.number(0u), out.number(6u);
-  for (size_t t = 0; t < model.recurrent_bytes.size(); t++) {
-    out.number(0), out.number(uint64_t{model.recurrent_bytes[t]});
-    for (uint32_t b = 0; b < model.recurrent_bytes[t]; b++)
-      out.bytes.push_back(element(16 + t, 0, positions.size(), b));
-  }
+  fake::write_state(out, model, sequence, positions, last,
+                    [](size_t cache, size_t tensor, size_t row, size_t position, size_t byte) {
+                      return static_cast<std::byte>((cache * 8 + tensor) * 31 + row * 17 +
+                                                    position * 7 + byte * 3 + position / 37);
+                    });
   return out;
 }
 
