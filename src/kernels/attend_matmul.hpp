@@ -114,8 +114,7 @@ class AttendMatmul {
                      to = at + strip_tokens_ < end ? at + strip_tokens_ : end;
       seen_.begin_strip(at, from, to);
       unpack();
-      ahead_.begin(head_, at + strip_tokens_,
-                   at + 2 * strip_tokens_ < end ? at + 2 * strip_tokens_ : end, products());
+      ahead_.begin_after(at, strip_tokens_, begin, end, head_, task_.head_end, products());
       multiply_scores();
       weigh();
       if (finite_ || v_in_pairs_) multiply_values();

@@ -126,9 +126,8 @@ class AttendMatrixUnit {
       seen_.begin_strip(at, at > begin ? at : begin,
                         at + strip_tokens_ < end ? at + strip_tokens_ : end);
       unpack();
-      ahead_.begin(head_, at + strip_tokens_,
-                   at + 2 * strip_tokens_ < end ? at + 2 * strip_tokens_ : end,
-                   rows_ * ((strip_tokens_ + segment_tokens - 1) / segment_tokens));
+      ahead_.begin_after(at, strip_tokens_, begin, end, head_, task_.head_end,
+                         rows_ * ((strip_tokens_ + segment_tokens - 1) / segment_tokens));
       for (uint32_t row = 0; row < rows_; row += block_rows)
         multiply_block_of_rows(row, rows_ - row < block_rows ? rows_ - row : block_rows);
     }
