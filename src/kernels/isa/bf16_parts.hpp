@@ -7,7 +7,9 @@
 // counted from 0, and a product is left out if the numbers of its parts add up to more than 2: part
 // 1 is below 2^-7 of the number and part 2 below 2^-15, so each product left out is below 2^-22 of
 // the whole. f16 for results of f16 has two rounded parts, and the product of two second parts is
-// left out, too: at most 2^-16 of the whole.
+// left out, too: at most 2^-16 of the whole. So do queries and K of q8_0 and q4_0: sets that
+// multiply them as integers round queries to as many bits. The products of q8_0 and its scales have
+// 19 bits, and two rounded parts have all but 2^-17 of them.
 #pragma once
 
 #include <immintrin.h>
@@ -20,7 +22,17 @@ inline constexpr unsigned max_parts = 3;
 
 // Returns the number of parts of an element of K or V. An int8 element is taken without its scale.
 static inline constexpr unsigned parts_of(pkv_dtype dtype) {
-  return dtype == PKV_F32 ? 3 : dtype == PKV_F16 || dtype == PKV_INT4 ? 2 : 1;
+  switch (dtype) {
+    case PKV_F32:
+      return 3;
+    case PKV_F16:
+    case PKV_INT4:
+    case PKV_Q4_0:
+    case PKV_Q8_0:
+      return 2;
+    default:
+      return 1;
+  }
 }
 
 static inline __m512i upper_halves(__m512i bits) {

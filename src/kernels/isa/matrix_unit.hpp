@@ -24,11 +24,14 @@ class AttendMatrixUnit {
         value_dim_(task.kv.v.dim),
         padded_dim_((key_dim_ + unit_depth - 1) / unit_depth * unit_depth),
         latent_(task.kv.v.data == nullptr),
-        key_parts_(parts_of(task.kv.k.dtype)),
-        value_parts_(parts_of(latent_ && task.kv.k.dtype == PKV_INT8 ? PKV_F32 : task.kv.v.dtype)),
+        key_format_(format_of(task.kv.k).dtype),
+        value_format_(format_of(latent_ ? task.kv.k : task.kv.v).dtype),
+        key_parts_(parts_of(key_format_)),
+        value_parts_(parts_of(latent_ && key_format_ == PKV_INT8 ? PKV_F32 : value_format_)),
         weight_parts_(parts_of_weights(task.results)),
-        rounded_keys_(task.results == PKV_F16 && task.kv.k.dtype == PKV_F16),
-        rounded_values_(task.results == PKV_F16 && task.kv.v.dtype == PKV_F16),
+        rounded_keys_((task.results == PKV_F16 && key_format_ == PKV_F16) ||
+                      key_format_ == PKV_Q8_0 || key_format_ == PKV_Q4_0),
+        rounded_values_(task.results == PKV_F16 && value_format_ == PKV_F16),
         strip_tokens_(tokens_of_strip(key_parts_ * padded_dim_ + value_parts_ * value_dim_)),
         tiles_(task.kv, ops, scratch),
         q_(scratch.take<unsigned char>(q_part() * max_parts)),
@@ -275,7 +278,8 @@ class AttendMatrixUnit {
     for (uint32_t d = 0; d < value_dim_; d += tile_tokens, to += size_t{strip_tokens_} * 32)
       for (uint32_t t = 0; t < tile_tokens; t += 2)
         put_pairs(finite_value(d, t, present, bad), finite_value(d, t + 1, present, bad),
-                  value_parts_, rounded_values_, to + t * 32, v_part());
+                  value_parts_, rounded_values_ || value_format_ == PKV_Q8_0, to + t * 32,
+                  v_part());
     return bad;
   }
 
@@ -575,8 +579,9 @@ class AttendMatrixUnit {
   const uint32_t rows_, key_dim_, value_dim_;
   const uint32_t padded_dim_;  // of K, a multiple of unit_depth
   const bool latent_;
+  const pkv_dtype key_format_, value_format_;  // in memory
   const unsigned key_parts_, value_parts_, weight_parts_;
-  const bool rounded_keys_, rounded_values_;  // f16 for results of f16
+  const bool rounded_keys_, rounded_values_;  // the product of two second parts is left out
   const uint32_t strip_tokens_;               // tokens whose K and V are in parts at a time
   TileReader<Isa> tiles_;
   unsigned char* const q_;        // [part][row][padded dim]
