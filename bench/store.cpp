@@ -54,7 +54,7 @@ class Files {
  public:
   explicit Files(const Case& one)
       : filled_({.dtype = one.dtype, .sessions = 4, .layout = one.layout}) {
-    config_.durable = PKV_DURABILITY_OFF;
+    config_.durability = PKV_DURABILITY_OFF;
     if (one.keyed) config_.secret_key = "a key of 24 secret bytes", config_.secret_key_size = 24;
     path_ = folder_.file("ours");
     stream_.kind = PKV_STREAM_PATH;

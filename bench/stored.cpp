@@ -271,7 +271,7 @@ void spill(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     std::vector<char> same(written, 'x');
     other += plain.write(same, moved_block);
   }
-  if (served.stats().unwritten_tokens > 0) state.SkipWithError("not everything was written");
+  if (served.stats().lost_tokens > 0) state.SkipWithError("not everything was written");
   report(state, "GB/s", "plain_GB/s", bytes / 1e9, ours, other);
 }
 

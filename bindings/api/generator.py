@@ -21,7 +21,7 @@ CONFIGS = (
     REDIS,
 )
 # Numbers that are 0 or 1.
-FLAGS = {"authenticated", "connect_later", "down", "groups_share_memory", "has_kv", "prefault"}
+FLAGS = {"connect_later", "down", "encrypted", "groups_share_memory", "has_kv", "prefault"}
 FLAGS |= {"prefix_index", "suspended", "tls", "tls_insecure_no_verify", "trust_salts"}
 
 

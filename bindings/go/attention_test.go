@@ -56,7 +56,7 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 		"reach over 9616 bytes; bytes is 9472",
 	)
 	refused(t, batch.Write(0, f32(nil), k), pagedkv.ErrInvalidArgument, "k: data is NULL for 37 rows")
-	refused(t, batch.Write(0, k.WithStrides(-64, 0), k), pagedkv.ErrOutOfRange, "-64")
+	refused(t, batch.Write(0, k.WithStrides(-64, 0), k), pagedkv.ErrInvalidArgument, "-64")
 	refused(t, batch.Write(0, k.WithStrides(1<<62, 1<<62), k), pagedkv.ErrInvalidArgument, "overlap")
 	refused(t, batch.Write(0, k.WithStrides(1<<20, 1<<63-1), k), pagedkv.ErrOverflow, "k: ")
 	refused(
@@ -67,7 +67,7 @@ func TestSlicesAreCheckedAgainstShapes(t *testing.T) {
 		t, batch.Write(0, k.WithStrides(1, 1), k), pagedkv.ErrInvalidArgument, "overlap",
 	)
 	refused(
-		t, batch.Write(0, k.WithBatchStride(-1), k), pagedkv.ErrOutOfRange, "negative stride",
+		t, batch.Write(0, k.WithBatchStride(-1), k), pagedkv.ErrInvalidArgument, "negative stride",
 	)
 	refused(t, batch.Write(0, k, pagedkv.Tensor{}), pagedkv.ErrInvalidArgument, "v is NULL")
 	refused(t, batch.Write(2, k, k), pagedkv.ErrOutOfRange)

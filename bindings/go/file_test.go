@@ -56,7 +56,7 @@ func checkLoaded(t *testing.T, loaded []pagedkv.Loaded, err error) {
 func TestFilesComeBack(t *testing.T) {
 	cache, items := saved(t)
 	path := filepath.Join(t.TempDir(), "sessions")
-	config := &pagedkv.FileConfig{Fingerprint: []byte("model"), Durable: pagedkv.DurabilityOff}
+	config := &pagedkv.FileConfig{Fingerprint: []byte("model"), Durability: pagedkv.DurabilityOff}
 	size, err := cache.SaveFile(path, config, items...)
 	must(t, err)
 	onDisk, err := os.ReadFile(path)
@@ -66,7 +66,7 @@ func TestFilesComeBack(t *testing.T) {
 	if uint64(len(onDisk)) != size || info.Bytes != size || info.Sessions != 2 ||
 		info.Tokens != 60 ||
 		!info.HasKV ||
-		info.Authenticated ||
+		info.Encrypted ||
 		string(info.Fingerprint[:info.FingerprintSize]) != "model" {
 		t.Errorf("%d bytes, %d on disk, %+v", size, len(onDisk), info)
 	}

@@ -11,23 +11,22 @@ const (
 	// nil, an unknown enum or flag, a bad struct_size; or a call that the state of its object does
 	// not allow, such as a second pkv_batch_accept for a session.
 	ErrInvalidArgument Status = 100
-	// An index, layer, position or block id past the end.
+	// An index, layer, position or block id out of its range.
 	ErrOutOfRange Status = 101
 	ErrOverflow   Status = 102 // A size or an index does not fit into its type.
 	// An array is too short; its count output is the number needed.
 	ErrBufferTooSmall Status = 103
-	// The handle or block was closed, freed or never valid.
-	ErrStaleHandle Status = 104
-	// pkv_pool_release: the block has no reference to release.
+	ErrStaleHandle    Status = 104 // The handle was closed or never valid.
+	// A block without references, or twice in a list to release.
 	ErrNotHeld    Status = 105
 	ErrWrongCache Status = 106 // A session, batch or snapshot of another cache.
 	ErrReentrant  Status = 107 // A call from inside one of the caller's hooks.
 	// A handle inherited by fork(): the child may only close it.
 	ErrForked Status = 108
-	// Not available in this build, on this CPU or with this config.
+	// Not in this build, on this CPU or in this combination.
 	ErrUnsupported Status = 109
 	ErrIncomplete  Status = 110 // A layer was not yet written in this step.
-	// It needs more than the cache or pool has, or than a limit allows: refuse the request.
+	// The request needs more than the cache or pool has, or than a limit allows: refuse it.
 	ErrTooLarge Status = 111
 	// Each session fits, but the batch as a whole never does: begin with fewer sessions.
 	ErrBatchTooLarge Status = 112
@@ -62,10 +61,11 @@ var statusNames = map[Status]string{
 // DType: Element types, in native byte order. Rows that a caller passes are F32, F16 or BF16. Keys
 // and values can be stored in any type up to FP8_E5M2; the last two are only read, from a caller's
 // memory (KVView). Conversions round to nearest even. INT8 has one scale per token and KV head.
-// INT4 has one scale per 32 dims of each. Scales are computed when a row is stored, from only that
-// row, so rows stored earlier never change. If m is the largest magnitude among the elements that
-// share a scale, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If one of these
-// elements is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
+// INT4 has one per 32 dims of each token and KV head (the last one may have fewer dims). Scales are
+// computed when a row is stored, from only that row, so rows stored earlier never change. If m is
+// the largest magnitude among the elements that share a scale, the error of each is at most m / 254
+// (INT8) or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN. If m is
+// below 1e-30, all become 0.
 type DType int32
 
 // Values of DType.
@@ -205,8 +205,8 @@ const (
 	// block holds one state of each layer. See pkv_batch_get_states.
 	LayersStates LayerKind = 2
 	// Keys and values that only the engine can read and write: they are on a device, say. A block
-	// has LayerBytes bytes in each layer, and BlockIO copies it. Calls that need the numbers
-	// (write, attend, read, kv_view) are ErrUnsupported; the engine copies blocks as
+	// has LayerBytes bytes in each layer, and BlockIO copies it. Calls that need the values (write,
+	// attend, read, kv_view) are ErrUnsupported; the engine copies blocks as
 	// pkv_batch_get_block_copies says. With StorageExternal, all groups are opaque, or none.
 	LayersOpaqueKV LayerKind = 3
 	// States that only the engine can read and write, with the rules of OPAQUE_KV.
@@ -264,7 +264,7 @@ const (
 	// sees itself, its ancestors and, as without a mask, the tokens from before the step. For
 	// windows, sinks and slopes, its position is the number of tokens before the step plus its
 	// depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as a
-	// chunk of a prompt beside trees, costs as much as without a mask.
+	// chunk of a prompt beside trees, costs no more than without a mask.
 	MaskParents MaskKind = 2
 	// uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
 	// the causal rule or the window hides it. The byte of query i of sequence s for column c is
@@ -311,39 +311,40 @@ type HintAction int32
 // Values of HintAction.
 const (
 	// Evicts blocks later or earlier than others, as Retention says. For a prompt, it applies to
-	// the blocks cached now. With a duration, they have at least this retention until it has
-	// passed; of such hints for one block, the highest retention lasts until the last of them ends.
-	// For a session, it applies to the blocks that the session leaves behind, and the duration
-	// starts when the session ends. Where ranges overlap, the latest hint wins; one for all tokens
-	// without a duration replaces all earlier ones. A shared block has the highest retention of all
-	// its sessions.
+	// the blocks cached now. With a duration, it can only raise their retention (LOW has no effect)
+	// until the duration has passed; if several such hints overlap, the highest retention applies
+	// until the last of them ends. For a session, it applies to the blocks that the session leaves
+	// behind, and the duration starts when the session ends. Where ranges overlap, the latest hint
+	// wins; a hint without a duration that covers all tokens replaces all earlier ones. A shared
+	// block has the highest retention of all its sessions.
 	HintSetRetention HintAction = 1
 	// Says that a later session will probably begin with the tokens of this one, about DurationMs
-	// after this one ends, for example when a tool returns. Never: none will; 0: unknown. Only for
-	// sessions. The policy LEARNED measures when sequences with similar hints really return, so a
-	// wrong hint costs little. Hints are similar if their tenths of a second are equal when rounded
-	// down to a power of two; so are all below 200 ms, and all of 3,276.8 s or more. Other policies
-	// ignore it. Forks and snapshots inherit it.
+	// after this one ends, for example when a tool returns. ReturnNever: none will; 0: unknown.
+	// Only for sessions. The policy LEARNED measures when sequences with similar hints really
+	// return, so a wrong hint costs little. Similar are those below 200 ms, those of 200 to 400 ms,
+	// of 400 to 800 ms and so on, doubling, and those of 3,276.8 s or more. Other policies ignore
+	// it. Forks and snapshots inherit it.
 	HintReturn HintAction = 2
 	// Keeps what is in memory before End, in use or not, until the duration has passed, UNPIN ends
 	// it, or a call needs the blocks. What is cached later is not pinned: pin again after the
-	// prefill or PREFETCH. Pins that end at the same cached block, also those of other prompts with
+	// prefill or PREFETCH. Pins that end at the same cached block, even those of other prompts with
 	// the same prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
 	HintPin HintAction = 3
-	// Ends the pin that the same hint made with PIN, even if that was clipped, or a clipped pin of
-	// a longer text that begins with this one. Tokens of the result says how many tokens were
-	// pinned.
+	// Ends the pin that PIN made with the same target and End, even if it was clipped; and a pin of
+	// a longer text that was clipped within this one. Tokens of the result says how many tokens
+	// were pinned.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. Takes only free and evictable blocks,
-	// and blocks that wait to be written. Requests are served round-robin by salt, at most 64
-	// pending; one more cancels the newest request of the salt with the most. A request that has
-	// not started within the duration is discarded. See pkv_prefetch_wait.
+	// and blocks that wait to be written. Requests, and the reads that admit and resume wait for
+	// (WaitMs), are served round-robin by salt. At most 64 are pending; one more cancels the newest
+	// request of the salt with the most. A request whose turn comes after its duration is discarded
+	// then. See pkv_prefetch_wait.
 	HintPrefetch HintAction = 5
 	// Writes what is cached before End to the store now, instead of when its session ends.
 	HintStore HintAction = 6
-	// As STORE; blocks of the range get the retention LOW once all are written. A session also
-	// keeps it, as SET_RETENTION with LOW.
+	// As STORE; blocks of the range get the retention LOW once all are written. If the result is
+	// DEFERRED, a session keeps it as SET_RETENTION with LOW, unless it has 64 ranges.
 	HintDemote HintAction = 7
 	// Removes cached blocks from End back to First, stopping at the first block that is in use or
 	// pinned, or that another text continues. Items in the store stay. For a session that is not
@@ -354,7 +355,7 @@ const (
 	HintDrop HintAction = 8
 )
 
-// HintOutcome: Whether a hint was done.
+// HintOutcome: Whether a hint was carried out.
 type HintOutcome int32
 
 // Values of HintOutcome.
@@ -415,7 +416,9 @@ const (
 	// between machines, save from one machine at a time.)
 	StreamPath StreamKind = 1
 	// An open, blocking descriptor, from its current position. It stays open; bytes after the file
-	// are neither read nor changed. A failed save leaves the bytes that it wrote.
+	// are neither read nor changed. A failed save leaves the bytes that it wrote. After a failed
+	// load, and after pkv_file_inspect, the position is somewhere in the file: seek before the next
+	// call.
 	StreamDescriptor StreamKind = 2
 	StreamBuffer     StreamKind = 3 // The caller's memory.
 	// The caller's functions. A load reads no byte after the file.
@@ -479,9 +482,8 @@ type CacheSizes struct {
 	// Blocks, summed over groups; with GroupsShareMemory, each group counts as if it had all
 	// memory.
 	Blocks uint64
-	// Tokens that fit: the lowest number of any group without a window or states; with
-	// GroupsShareMemory, how many fit into all such groups together. If there is no such group, all
-	// groups count.
+	// The tokens that fit into the group where the fewest fit; with GroupsShareMemory, into all
+	// groups together. Groups with a window or states do not count, unless there are no others.
 	Tokens uint64
 	// Bytes of all blocks: K, V and states, of opaque groups those of the engine.
 	MemoryBytes      uint64
@@ -506,9 +508,8 @@ type SessionInfo struct {
 	Length    uint64 // Committed tokens.
 	Total     uint64 // Committed tokens, plus those to be computed again.
 	Blocks    uint64 // Blocks held, over all groups, including reserved ones.
-	// Blocks that no other session, snapshot or batch holds, and no pin keeps, whether or not the
-	// prefix index has them: suspend and close free them or leave them evictable, with a store once
-	// they are written.
+	// Blocks that only this session holds, apart from the prefix index, and no pin keeps. Suspend
+	// and close free them or make them evictable; with a store, only after they were written.
 	ExclusiveBlocks uint64
 }
 
@@ -520,10 +521,9 @@ type ComputeInfo struct {
 
 // PrefixStats: Statistics of the index, for one salt or all.
 type PrefixStats struct {
-	// Admitted sessions, and resumes, also those that find nothing.
-	Lookups         uint64
+	Lookups         uint64 // Admitted and resumed sessions, even if nothing was found.
 	LookupTokens    uint64 // Tokens looked for.
-	MatchedTokens   uint64 // Tokens found, also in part of a block.
+	MatchedTokens   uint64 // Tokens found, including those in part of a block.
 	PublishedTokens uint64 // Tokens cached so far.
 	EvictedTokens   uint64 // Tokens removed so far because memory was needed.
 	// Tokens removed so far because a salt's quota was full.
@@ -575,7 +575,7 @@ type FileInfo struct {
 	GroupCount      uint32   // Layer groups.
 	Layers          uint32   // Layers over all groups.
 	HasKV           bool     // 0: saved with StorageExternal, without opaque groups.
-	Authenticated   bool     // 1: saved with a key, so encrypted and authenticated.
+	Encrypted       bool     // 1: saved with a key, so encrypted and authenticated.
 	FingerprintSize uint32   // Bytes of the fingerprint; 0: the file has none.
 	Fingerprint     [64]byte // The fingerprint.
 }
@@ -586,15 +586,15 @@ type StoreStats struct {
 	Down         bool
 	QueuedTokens uint64 // Tokens that wait to be written, in full blocks.
 	// Tokens not written, because the queue was full, memory was needed, or the store failed.
-	UnwrittenTokens uint64
-	WrittenItems    uint64 // Items that the store accepted.
-	WrittenBytes    uint64 // Bytes of these items.
-	KnownItems      uint64 // Items not written because the store had them.
-	AskedItems      uint64 // Items looked for in the store.
-	ReadItems       uint64 // Items that the store returned.
-	ReadBytes       uint64 // Bytes of these items.
-	CorruptItems    uint64 // Items with wrong bytes; they count as misses.
-	Failures        uint64 // Calls that failed, or did not store or use all items.
+	LostTokens   uint64
+	WrittenItems uint64 // Items that the store accepted.
+	WrittenBytes uint64 // Bytes of these items.
+	KnownItems   uint64 // Items not written because the store had them.
+	AskedItems   uint64 // Items looked for in the store.
+	ReadItems    uint64 // Items that the store returned.
+	ReadBytes    uint64 // Bytes of these items.
+	CorruptItems uint64 // Items with wrong bytes; they count as misses.
+	Failures     uint64 // Calls that failed, or did not store or use all items.
 }
 
 // LayerGroup describes layers with the same shape. A plain model is one group; hybrid models have
@@ -605,7 +605,7 @@ type LayerGroup struct {
 	// the previous group.
 	LayerIndices []uint32
 	Kind         LayerKind // What the layers keep. Default LayersKV.
-	QueryHeads   int       // A multiple of KVHeads, 1 or more.
+	QueryHeads   int       // A multiple of KVHeads, up to 65536.
 	KVHeads      int       // KV heads of each layer, 1 or more.
 	KeyDim       int       // Head dim of queries and keys; a multiple of 16, 16 to 576.
 	ValueDim     int       // Head dim of values and outputs; 0 (default): KeyDim.
@@ -616,7 +616,8 @@ type LayerGroup struct {
 	// trimmed to its length before the last step. A call that needs blocks uses, in this order:
 	// free blocks; evictable blocks (prefix.h); blocks of its own sessions that left the window;
 	// blocks that wait to be written to a store; pinned blocks. So a session never needs more than
-	// its window and its new tokens. Blocks freed early stay free, even if the batch is aborted.
+	// its sinks, its window and its new tokens. Blocks freed early stay free, even if the batch is
+	// aborted.
 	Window int
 	// With a window: this many tokens at the start stay visible and in memory (StreamingLLM).
 	SinkTokens int
@@ -646,7 +647,7 @@ type PrefixConfig struct {
 	// Which blocks are evicted first. Default EvictionLearned.
 	Eviction Eviction
 	// The most tokens that can be pinned at once (HintPin), BlockSize or more, rounded down to
-	// whole blocks. 0 (default): those of a quarter of the blocks of the largest group.
+	// whole blocks. 0 (default): as many as fit into a quarter of the blocks of the largest group.
 	MaxPinnedTokens uint64
 	// The most tokens that each salt may have cached (its quota), BlockSize or more, rounded down
 	// to whole blocks, unless pkv_prefix_set_quota sets another limit; 0 (default): no limit.
@@ -654,12 +655,12 @@ type PrefixConfig struct {
 	// The most events that are kept for pkv_prefix_read_events, 40 bytes each; up to 2^24. Default
 	// 0.
 	MaxEvents int
-	// The parameters of the model that are used for each token: of a mixture of experts, only those
-	// of the experts that run. LEARNED then weighs each block by the time that a hit saves, which
-	// grows with its position: a token at position p takes ActiveParameters + the sum over layers
-	// of QueryHeads * (KeyDim + ValueDim) * n multiplications, where n is p, or window + SinkTokens
-	// in a layer with a window; layers with states count as 0. 0 (default): all blocks weigh the
-	// same.
+	// The number of parameters of the model that are used for each token; in a mixture of experts,
+	// only those of the experts that run. LEARNED then weighs each block by the time that a hit
+	// saves, which grows with its position: a token at position p takes ActiveParameters + the sum
+	// over layers of QueryHeads * (KeyDim + ValueDim) * n multiplications, where n is p, or window
+	// + SinkTokens in a layer with a window; layers with states count as 0. 0 (default): all blocks
+	// weigh the same.
 	ActiveParameters uint64
 }
 
@@ -675,18 +676,20 @@ type CacheConfig struct {
 	// Needs MemoryBytes and layout PACKED; with opaque groups, StorageExternal. false (default):
 	// each group has its own memory.
 	GroupsShareMemory bool
-	// Bytes of all blocks: K, V and states, of opaque groups those of the engine. Each group gets
-	// the same number of blocks, as many as fit. If groups have different windows, that wastes
-	// memory: set GroupsShareMemory. 0 (default): each group has its own number of blocks.
+	// Bytes of all blocks: K, V and states, including what the engine holds of opaque groups. Each
+	// group gets the same number of blocks, as many as fit. If groups have different windows, that
+	// wastes memory: set GroupsShareMemory. 0 (default): each group has its own number of blocks.
 	MemoryBytes uint64
-	// Blocks kept free in each group for running sessions, so that these can finish. A session is
-	// running from its first commit or resume on, until it is trimmed to 0; one that was just
-	// admitted, forked or loaded is not, whatever it holds. Steps and reserve of one that is not
-	// running, and a resume, return ErrOutOfBlocks rather than take these blocks, or ErrTooLarge if
-	// they need more than all others. Best effort if several threads start sessions at once.
-	// Default 0.
+	// Blocks of each group that only running sessions may take, so that these can finish. A session
+	// is running from its first commit or resume on, until it is trimmed to 0; one that was just
+	// admitted, forked or loaded is not. Admit and resume, and begin and reserve for a session that
+	// is not running, never take these blocks: they return ErrOutOfBlocks, or ErrTooLarge if all
+	// other blocks would not suffice. pkv_file_load may take them, so that whatever was saved can
+	// be loaded. If several threads start sessions at once, a few may still be taken. Default 0.
 	WatermarkBlocks int
-	// Default HugePagesAdvise. HugePagesRequire: not with an allocator.
+	// Default HugePagesAdvise. HugePagesRequire: not with an allocator. HugePagesRequire, prefault
+	// and MemoryDirectory need blocks in the library's memory: StorageInternal, and a group that is
+	// not opaque.
 	HugePages HugePages
 	// true: create touches all memory, in parallel, so that later calls cause no page faults.
 	// Default false.
@@ -696,11 +699,11 @@ type CacheConfig struct {
 	// 0600, it is not encrypted, and it is gone when the cache is destroyed. pkv_cache_create
 	// allocates all of its disk space. The device must be reliable: a later I/O error ends the
 	// process with SIGBUS or brings back older bytes. Children of fork() and core dumps do not have
-	// this memory. Needs StorageInternal; not with HugePages REQUIRE; the allocator is not called
-	// for it. nil (default): memory.
+	// this memory. Not with HugePages REQUIRE; the allocator is not called for it. nil (default):
+	// memory.
 	MemoryDirectory string
-	// The number of threads, including the caller's; at most one per CPU is used. 0 (default): one
-	// per CPU, on a Mac one per performance core.
+	// The number of threads, including the caller's, up to 4096; at most one per CPU is used. 0
+	// (default): one per CPU, on a Mac one per performance core.
 	Threads int
 	// ISAAuto (default): the fastest that this CPU has. Any other: that one, or ErrUnsupported.
 	ISA ISA
@@ -762,8 +765,8 @@ type ChosenBlocks struct {
 
 // AttentionParams vary attention. The zero value, and nil, have the defaults.
 type AttentionParams struct {
-	// Factor of q . k, finite; 0 (default): 1 / sqrt(KeyDim). MLA needs another one, that of the
-	// head dim before the absorption.
+	// Factor of q . k, finite; 0 (default): 1 / sqrt(KeyDim). For absorbed MLA, set 1 / sqrt(head
+	// dim before the absorption).
 	Scale float32
 	// false (default): causal, a query sees nothing after its position. true: it also sees what
 	// comes after it, as in encoders; not with ALiBiSlopes.
@@ -804,7 +807,8 @@ type FileConfig struct {
 	// others can write.
 	TrustSalts bool
 	// For saving to PATH: whether the call waits until the file is on disk. Default DurabilityOn.
-	Durable Durability
+	// For other kinds, DurabilityOn is ErrUnsupported.
+	Durability Durability
 	// Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
 	// settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of
 	// the engine's bytes; for example a hash of these. A load refuses a file with a different one
@@ -816,6 +820,7 @@ type FileConfig struct {
 	// For loading: the most tokens that the sessions of the file may have in all; shared ones count
 	// in each (Tokens of FileInfo). Each takes 4 bytes for its id and a share of a block table, so
 	// a small file could take any amount of memory. 0 (default): 64 times as many tokens as the
-	// cache can hold, plus the tokens whose ids are in the file, shared ones counted once.
+	// blocks of the largest group hold, plus the tokens whose ids are in the file, shared ones
+	// counted once.
 	MaxTokens uint64
 }

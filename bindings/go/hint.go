@@ -26,7 +26,7 @@ func (h *Hint) place(op string) (*raw.Hint, error) {
 	out.First, out.End = n.u64("first", h.First), n.u64("end", h.End)
 	out.DurationMs = n.milliseconds("duration", h.Duration)
 	if h.Duration == Never {
-		out.DurationMs = raw.Never
+		out.DurationMs = raw.ReturnNever
 	}
 	return out, n.err
 }

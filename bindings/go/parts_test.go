@@ -34,7 +34,7 @@ func TestPool(t *testing.T) {
 	must(t, pool.Release(blocks[1], blocks[2]))
 	must(t, pool.Release(blocks[1]))
 	refused(t, pool.Release(blocks[2]), pagedkv.ErrNotHeld)
-	refused(t, pool.Retain(blocks[2]), pagedkv.ErrStaleHandle)
+	refused(t, pool.Retain(blocks[2]), pagedkv.ErrNotHeld)
 	must(t, pool.Validate())
 	must(t, pool.Close())
 	refused(t, pool.Close(), pagedkv.ErrStaleHandle)

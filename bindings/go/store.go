@@ -18,8 +18,8 @@ type StoreConfig struct {
 	MaxBytes uint64
 	// Whether written data survives a power cut. Default DurabilityOff: some of it may be lost,
 	// which only costs hits.
-	Durable Durability
-	Redis   *RedisConfig // Instead of Directory, MaxBytes and Durable.
+	Durability Durability
+	Redis      *RedisConfig // Instead of Directory, MaxBytes and Durability.
 	// How long Admit and Resume wait for blocks from the store.
 	Wait        time.Duration
 	Fingerprint []byte // Names the model, up to 64 bytes.
@@ -43,7 +43,7 @@ func (c *StoreConfig) arenaSize() int {
 func (c *StoreConfig) placeDirectory() *raw.DirectoryConfig {
 	path := append([]byte(c.Directory), 0)
 	out := sized(&raw.DirectoryConfig{})
-	out.Path, out.MaxBytes, out.Durable = &path[0], c.MaxBytes, int32(c.Durable)
+	out.Path, out.MaxBytes, out.Durability = &path[0], c.MaxBytes, int32(c.Durability)
 	return out
 }
 

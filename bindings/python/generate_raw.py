@@ -98,7 +98,7 @@ from .raw import Eviction, HugePages, Isa, LayerKind, Layout, Rotation, Storage
 Path: TypeAlias = "str | os.PathLike[str]"'''
 
 # Fields that only C has, or that have another name in Python.
-NOT_HERE = {"allocator", "bidirectional", "durable", "list_blocks", "rotation_matrices"}
+NOT_HERE = {"allocator", "bidirectional", "durability", "list_blocks", "rotation_matrices"}
 NOT_HERE |= {"pkv_store_config.store"}
 BY_HAND = {"path"}
 # The library's default is another number than 0.

@@ -38,7 +38,7 @@ KEYWORDS = {"in", "type", "ref", "match", "move", "use", "loop", "where", "final
 CONFIGS = {"pkv_attention_params", "pkv_cache_config", "pkv_chosen_blocks", "pkv_file_config"}
 CONFIGS |= {"pkv_layer_group", "pkv_prefix_config", "pkv_session_config"}
 # Fields that the crate sets in a way of its own.
-OF_CONSTRUCTORS = {"durable", "group_count", "key_dim", "kind", "kv_heads", "layer_bytes"}
+OF_CONSTRUCTORS = {"durability", "group_count", "key_dim", "kind", "kv_heads", "layer_bytes"}
 OF_CONSTRUCTORS |= {"layers", "list_blocks", "query_heads", "top_blocks"}
 
 HEAD = """// The C interface of libpagedkv. Made by generate_raw.py: do not edit.

@@ -43,7 +43,7 @@ typedef enum pkv_mask_kind PKV_ENUM {
    * itself, its ancestors and, as without a mask, the tokens from before the step. For windows,
    * sinks and slopes, its position is the number of tokens before the step plus its depth, wherever
    * its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as a chunk of a prompt
-   * beside trees, costs as much as without a mask.
+   * beside trees, costs no more than without a mask.
    */
   PKV_MASK_PARENTS = 2,
   /**
@@ -108,8 +108,8 @@ typedef struct pkv_mask {
 typedef struct pkv_attention_params {
   uint32_t struct_size; /**< Must be sizeof(pkv_attention_params). */
   /**
-   * Factor of q . k, finite; 0 (default): 1 / sqrt(key_dim). MLA needs another one, that of the
-   * head dim before the absorption.
+   * Factor of q . k, finite; 0 (default): 1 / sqrt(key_dim). For absorbed MLA, set 1 / sqrt(head
+   * dim before the absorption).
    */
   float scale;
   /**
@@ -179,9 +179,9 @@ typedef struct pkv_attention_outputs {
  * @param[out] out        Results, [sum of query_lengths][query_heads][value_dim]. May overlap q.
  * @param[in]  outputs    Where other results go. NULL: none are wanted.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id or a length), UNSUPPORTED (bidirectional
- * with alibi_slopes; top_blocks of experimental.h; Q8_0 or Q4_0 with PACKED), OVERFLOW,
- * OUT_OF_MEMORY. Since 1.0.
+ * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE (a block id, a length or a position), UNSUPPORTED
+ * (bidirectional with alibi_slopes; top_blocks of experimental.h; Q8_0 or Q4_0 with PACKED),
+ * OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
                                  const pkv_kv_sequences* sequences,
@@ -195,19 +195,19 @@ PKV_API pkv_status pkv_kv_attend(pkv_compute compute, const pkv_kv_view* kv,
  * Set sink logits in only one of the calls.
  *
  * @param      compute     Its instruction set is used, on the calling thread. NULL: the fastest.
- * @param      n           The number of results.
+ * @param      n           The number of results, 1 or more.
  * @param[in]  outs        [n]: results, each [rows][heads][dim].
  * @param[in]  lse         [n]: their lse, each [rows][heads]. A result whose lse is -infinity,
  *                         or +infinity as FlashAttention 2 returns it, saw nothing and is ignored.
- *                         If all are ignored, the merged result is 0 and its lse -infinity. If one
- *                         is NaN, both are NaN.
+ *                         If all are ignored, the merged result is 0 and its lse -infinity. If any
+ *                         lse is NaN, the merged result and its lse are NaN.
  * @param      rows        Rows of each result.
  * @param      heads       Query heads.
  * @param      dim         Head dim of the results, 1 to 576.
  * @param[out] merged      The merged result, [rows][heads][dim].
  * @param[out] merged_lse  Its lse, [rows][heads]. May be NULL.
  *
- * Statuses: INVALID_ARGUMENT, OUT_OF_RANGE, OVERFLOW, OUT_OF_MEMORY. Since 1.0.
+ * Statuses: none of its own. Since 1.0.
  */
 PKV_API pkv_status pkv_attention_merge(pkv_compute compute, size_t n, const pkv_tensor* outs,
                                        const float* const* lse, size_t rows, uint32_t heads,

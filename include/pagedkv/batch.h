@@ -20,9 +20,8 @@
  * Until the commit no other session sees the new tokens. pkv_batch_abort removes them again.
  *
  * Blocks, slots and addresses of a session are its own until a commit, abort, trim, suspend or
- * close frees them, or a step frees what left a window. They may be given to another session
- * immediately; order that session's writes after any kernels of the first one that are still
- * running.
+ * close frees them, or a step frees what left a window. They may be given to another session at
+ * once: order that session's writes after the kernels of the first one that still run.
  *
  * Threads: one thread at a time may change a batch (write and attend do), or several may call its
  * getters. A call returns PKV_BUSY while another one changes the batch; one that changes it waits
@@ -43,8 +42,9 @@ typedef struct pkv_batch_t* pkv_batch;
 
 /**
  * Begins a step: reserves the blocks for all new tokens in all groups, for every session or for
- * none. If free and evictable blocks do not suffice and this makes the step possible, it frees
- * those that left a window (see pkv_layer_group); they stay free even if the batch is aborted.
+ * none. If free and evictable blocks do not suffice, it also frees blocks that left a window (see
+ * pkv_layer_group), but only if the step can then begin; they stay free even if the batch is
+ * aborted.
  *
  * @param      cache       The cache of the sessions.
  * @param      n           The number of sessions.
@@ -64,8 +64,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session*
 
 /**
  * Chooses victims: sessions to suspend (or close) so that pkv_batch_begin succeeds with those
- * sessions of the list that are not victims. The victims can be all sessions of the
- * list, if the session that would be chosen last is another one.
+ * sessions of the list that are not victims. If the session that would be chosen last is not in the
+ * list, every session of the list may be a victim.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
  * last, in the list or not. The session that would be chosen last is never a victim. Neither are
@@ -86,8 +86,8 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session*
  *
  * Statuses: OUT_OF_BLOCKS (all possible victims would not free enough), TOO_LARGE and OVERFLOW (as
  * pkv_batch_begin), BATCH_TOO_LARGE (n is above 2^22), BUFFER_TOO_SMALL, WRONG_CACHE,
- * OUT_OF_MEMORY, BUSY (a session of the list), SUSPENDED. The index is as in pkv_batch_begin.
- * Since 1.0.
+ * INVALID_ARGUMENT (also: a session is twice in the list), OUT_OF_MEMORY, BUSY (a session of the
+ * list), SUSPENDED. The index is as in pkv_batch_begin. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t n, const pkv_session* sessions,
                                             const uint32_t* new_tokens, size_t capacity,
@@ -126,7 +126,7 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  *
  * A NaN or an infinity in q affects only the result of that row and head, which is NaN if K is INT8
  * or INT4. A NaN or an infinity in V affects only the results that see its token. If V is INT4,
- * those results are NaN in the 32 dims that share its scale, or in all dims.
+ * those results are NaN at least in the 32 dims that share its scale.
  *
  * @param      batch    The batch.
  * @param      layer    The layer of the model, already written in this step.
@@ -182,7 +182,7 @@ PKV_API pkv_status pkv_batch_commit(pkv_batch batch, size_t n, const int32_t* to
 PKV_API pkv_status pkv_batch_accept(pkv_batch batch, size_t i, size_t n, const uint32_t* kept);
 
 /**
- * Ends a step without its new tokens, and closes the batch.
+ * Discards the new tokens of a step, and closes the batch.
  *
  * @param batch  The batch. NULL is OK.
  *

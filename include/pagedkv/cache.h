@@ -110,9 +110,9 @@ typedef enum pkv_layer_kind PKV_ENUM {
   PKV_LAYERS_STATES = 2,
   /**
    * Keys and values that only the engine can read and write: they are on a device, say. A block
-   * has layer_bytes bytes in each layer, and block_io copies it. Calls that need the numbers
-   * (write, attend, read, kv_view) are UNSUPPORTED; the engine copies blocks as
-   * pkv_batch_get_block_copies says. With storage EXTERNAL, all groups are opaque, or none.
+   * has layer_bytes bytes in each layer, and block_io copies it. Calls that need the values (write,
+   * attend, read, kv_view) are UNSUPPORTED; the engine copies blocks as pkv_batch_get_block_copies
+   * says. With storage EXTERNAL, all groups are opaque, or none.
    */
   PKV_LAYERS_OPAQUE_KV = 3,
   /** States that only the engine can read and write, with the rules of OPAQUE_KV. */
@@ -144,7 +144,7 @@ typedef struct pkv_layer_group {
    */
   const uint32_t* layer_indices;
   pkv_layer_kind kind;   /**< What the layers keep. Default KV. */
-  uint32_t query_heads;  /**< A multiple of kv_heads, 1 or more. */
+  uint32_t query_heads;  /**< A multiple of kv_heads, up to 65536. */
   uint32_t kv_heads;     /**< KV heads of each layer, 1 or more. */
   uint32_t key_dim;      /**< Head dim of queries and keys; a multiple of 16, 16 to 576. */
   uint32_t value_dim;    /**< Head dim of values and outputs; 0 (default): key_dim. */
@@ -156,8 +156,8 @@ typedef struct pkv_layer_group {
    * Blocks that leave the window are freed one step late, so that the session can still be trimmed
    * to its length before the last step. A call that needs blocks uses, in this order: free blocks;
    * evictable blocks (prefix.h); blocks of its own sessions that left the window; blocks that wait
-   * to be written to a store; pinned blocks. So a session never needs more than its window and its
-   * new tokens. Blocks freed early stay free, even if the batch is aborted.
+   * to be written to a store; pinned blocks. So a session never needs more than its sinks, its
+   * window and its new tokens. Blocks freed early stay free, even if the batch is aborted.
    */
   uint32_t window;
   /** With a window: this many tokens at the start stay visible and in memory (StreamingLLM). */
@@ -206,7 +206,7 @@ typedef struct pkv_prefix_config {
   pkv_eviction eviction; /**< Which blocks are evicted first. Default LEARNED. */
   /**
    * The most tokens that can be pinned at once (PKV_HINT_PIN), block_size or more, rounded down to
-   * whole blocks. 0 (default): those of a quarter of the blocks of the largest group.
+   * whole blocks. 0 (default): as many as fit into a quarter of the blocks of the largest group.
    */
   uint64_t max_pinned_tokens;
   /**
@@ -220,9 +220,9 @@ typedef struct pkv_prefix_config {
   uint32_t max_events;
   uint32_t reserved; /**< Must be 0. */
   /**
-   * The parameters of the model that are used for each token: of a mixture of experts, only those
-   * of the experts that run. LEARNED then weighs each block by the time that a hit saves, which
-   * grows with its position: a token at position p takes
+   * The number of parameters of the model that are used for each token; in a mixture of experts,
+   * only those of the experts that run. LEARNED then weighs each block by the time that a hit
+   * saves, which grows with its position: a token at position p takes
    *
    *   active_parameters + the sum over layers of query_heads * (key_dim + value_dim) * n
    *
@@ -264,21 +264,25 @@ typedef struct pkv_cache_config {
    */
   uint32_t groups_share_memory;
   /**
-   * Bytes of all blocks: K, V and states, of opaque groups those of the engine. Each group gets the
-   * same number of blocks, as many as fit. If groups have different windows, that wastes memory:
-   * set groups_share_memory. 0 (default): each group has its own number of blocks.
+   * Bytes of all blocks: K, V and states, including what the engine holds of opaque groups. Each
+   * group gets the same number of blocks, as many as fit. If groups have different windows, that
+   * wastes memory: set groups_share_memory. 0 (default): each group has its own number of blocks.
    */
   uint64_t memory_bytes;
   /**
-   * Blocks kept free in each group for running sessions, so that these can finish. A session is
-   * running from its first commit or resume on, until it is trimmed to 0; one that was just
-   * admitted, forked or loaded is not, whatever it holds. Steps and reserve of one
-   * that is not running, and a resume, return OUT_OF_BLOCKS rather than take these blocks, or
-   * TOO_LARGE if they need more than all others. Best effort if several threads start sessions at
-   * once. Default 0.
+   * Blocks of each group that only running sessions may take, so that these can finish. A session
+   * is running from its first commit or resume on, until it is trimmed to 0; one that was just
+   * admitted, forked or loaded is not. Admit and resume, and begin and reserve for a session that
+   * is not running, never take these blocks: they return OUT_OF_BLOCKS, or TOO_LARGE if all other
+   * blocks would not suffice. pkv_file_load may take them, so that whatever was saved can be
+   * loaded. If several threads start sessions at once, a few may still be taken. Default 0.
    */
   uint32_t watermark_blocks;
-  pkv_huge_pages huge_pages; /**< Default ADVISE. REQUIRE: not with an allocator. */
+  /**
+   * Default ADVISE. REQUIRE: not with an allocator. REQUIRE, prefault and memory_directory need
+   * blocks in the library's memory: storage INTERNAL, and a group that is not opaque.
+   */
+  pkv_huge_pages huge_pages;
   /**
    * 1: create touches all memory, in parallel, so that later calls cause no page faults. Default 0.
    */
@@ -290,15 +294,15 @@ typedef struct pkv_cache_config {
    * 0600, it is not encrypted, and it is gone when the cache is destroyed. pkv_cache_create
    * allocates all of its disk space. The device must be reliable: a later I/O error ends the
    * process with SIGBUS or brings back older bytes. Children of fork() and core dumps do not have
-   * this memory. Needs storage INTERNAL; not with huge_pages REQUIRE; the allocator is not called
-   * for it. NULL (default): memory.
+   * this memory. Not with huge_pages REQUIRE; the allocator is not called for it. NULL (default):
+   * memory.
    */
   const char* memory_directory;
 
   /* The threads that compute attention, and the kernels they run. */
   /**
-   * The number of threads, including the caller's; at most one per CPU is used. 0 (default): one
-   * per CPU, on a Mac one per performance core.
+   * The number of threads, including the caller's, up to 4096; at most one per CPU is used. 0
+   * (default): one per CPU, on a Mac one per performance core.
    */
   uint32_t threads;
   /** AUTO (default): the fastest that this CPU has. Any other: that one, or UNSUPPORTED. */
@@ -343,9 +347,8 @@ typedef struct pkv_cache_sizes {
    * memory. */
   uint64_t blocks;
   /**
-   * Tokens that fit: the lowest number of any group without a window or states; with
-   * groups_share_memory, how many fit into all such groups together. If there is no such group, all
-   * groups count.
+   * The tokens that fit into the group where the fewest fit; with groups_share_memory, into all
+   * groups together. Groups with a window or states do not count, unless there are no others.
    */
   uint64_t tokens;
   /** Bytes of all blocks: K, V and states, of opaque groups those of the engine. */

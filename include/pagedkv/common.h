@@ -36,7 +36,7 @@ extern "C" {
  *   4  the system refused
  *   5  a bug in the library
  *
- * Values never change and are never reused. Later versions may return new statuses, also from
+ * Values never change and are never reused. Later versions may return new statuses, even from
  * existing functions: treat an unknown one as its family. Other enums that the library returns may
  * grow as well: ignore an unknown value unless its text says otherwise.
  */
@@ -50,17 +50,17 @@ typedef enum pkv_status PKV_ENUM {
    * object does not allow, such as a second pkv_batch_accept for a session.
    */
   PKV_INVALID_ARGUMENT = 100,
-  PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id past the end. */
+  PKV_OUT_OF_RANGE = 101,     /**< An index, layer, position or block id out of its range. */
   PKV_OVERFLOW = 102,         /**< A size or an index does not fit into its type. */
   PKV_BUFFER_TOO_SMALL = 103, /**< An array is too short; its count output is the number needed. */
-  PKV_STALE_HANDLE = 104,     /**< The handle or block was closed, freed or never valid. */
-  PKV_NOT_HELD = 105,         /**< pkv_pool_release: the block has no reference to release. */
+  PKV_STALE_HANDLE = 104,     /**< The handle was closed or never valid. */
+  PKV_NOT_HELD = 105,         /**< A block without references, or twice in a list to release. */
   PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
   PKV_REENTRANT = 107,        /**< A call from inside one of the caller's hooks. */
   PKV_FORKED = 108,           /**< A handle inherited by fork(): the child may only close it. */
-  PKV_UNSUPPORTED = 109,      /**< Not available in this build, on this CPU or with this config. */
+  PKV_UNSUPPORTED = 109,      /**< Not in this build, on this CPU or in this combination. */
   PKV_INCOMPLETE = 110,       /**< A layer was not yet written in this step. */
-  /** It needs more than the cache or pool has, or than a limit allows: refuse the request. */
+  /** The request needs more than the cache or pool has, or than a limit allows: refuse it. */
   PKV_TOO_LARGE = 111,
   /** Each session fits, but the batch as a whole never does: begin with fewer sessions. */
   PKV_BATCH_TOO_LARGE = 112,
@@ -111,11 +111,15 @@ typedef struct pkv_error_details {
   pkv_status status; /**< The status that the call returned; PKV_OK if no call failed yet. */
   /** OUT_OF_BLOCKS: the first layer group that lacks blocks. UINT32_MAX: none, or not known. */
   uint32_t group;
-  /** The entry of a list that the call refused: a session, block or item. UINT64_MAX: none. */
+  /**
+   * The index of the list entry that the call refused: a session, block, item or token. UINT64_MAX:
+   * none.
+   */
   uint64_t index;
   /**
    * OUT_OF_BLOCKS: how many blocks are missing, summed over groups. Free blocks of one group do not
-   * help another; groups that share memory take free pages in their order. 0: none, or not known.
+   * help another; with groups_share_memory, free pages are given to the groups in the order of the
+   * config. 0: none, or not known.
    */
   uint64_t blocks_short;
   int32_t system_error; /**< IO: the errno, if there is one. Otherwise 0. */
@@ -139,11 +143,11 @@ PKV_API const pkv_error_details* pkv_last_error_details(void);
  * FP8_E5M2; the last two are only read, from a caller's memory (pkv_kv_view). Conversions round to
  * nearest even.
  *
- * INT8 has one scale per token and KV head. INT4 has one scale per 32 dims of each. Scales are
- * computed when a row is stored, from only that row, so rows stored earlier never change. If m is
- * the largest magnitude among the elements that share a scale, the error of each is at most m / 254
- * (INT8) or m / 13.8 (INT4). If one of these elements is NaN or infinite, all become NaN. If m is
- * below 1e-30, all become 0.
+ * INT8 has one scale per token and KV head. INT4 has one per 32 dims of each token and KV head (the
+ * last one may have fewer dims). Scales are computed when a row is stored, from only that row, so
+ * rows stored earlier never change. If m is the largest magnitude among the elements that share a
+ * scale, the error of each is at most m / 254 (INT8) or m / 13.8 (INT4). If one of these elements
+ * is NaN or infinite, all become NaN. If m is below 1e-30, all become 0.
  */
 typedef enum pkv_dtype PKV_ENUM {
   PKV_F32 = 1,  /**< IEEE binary32. */
@@ -285,13 +289,13 @@ typedef struct pkv_runner {
 
 /**
  * Functions that copy the bytes of blocks which only the engine can read, for example on a device:
- * those of opaque layer groups (cache.h). They are hooks. A call copies n blocks of one
- * group, each named once, and returns when the bytes are there. No step waits for a call, and the
- * library holds no lock in it.
+ * those of opaque layer groups (cache.h). They are hooks. A call copies n different blocks of one
+ * group, and returns when the copy is complete. No step waits for a call, and the library holds no
+ * lock in it.
  *
- * The library does not order these copies and the work of a device. What a step computes must be
- * complete for read once the step is committed, and write must not overtake kernels that were
- * started before: let both wait for an event that each step records.
+ * The library does not synchronise these copies with a device: read must wait until the work of all
+ * committed steps is complete, and write until kernels started earlier are. The simplest way is to
+ * record an event in each step, and let both wait for the latest one.
  */
 typedef struct pkv_block_io {
   uint32_t struct_size; /**< Must be sizeof(pkv_block_io). */
@@ -299,13 +303,13 @@ typedef struct pkv_block_io {
   void* user;           /**< Passed to both functions. */
   /**
    * Copies blocks to memory. Returns 0 or a negative errno. `to` is [n][layers][layer_bytes] bytes
-   * of the cache's allocator, all 0; only its start is aligned (64 bytes). Copy only what the first
-   * tokens[i] tokens of block i wrote, or its state: the rest may belong to other sequences, and
-   * what is copied gets into files.
+   * of the cache's allocator, all 0; only its start is aligned (64 bytes). Copy only the first
+   * tokens[i] tokens of block i, or its state: the rest may belong to other sequences, and all that
+   * is copied is written to files and stores.
    */
   int32_t (*read)(void* user, uint32_t group, size_t n, const uint32_t* blocks,
                   const uint32_t* tokens, void* to);
-  /** Copies memory, n such blocks, to whole blocks. Returns 0 or a negative errno. */
+  /** Copies n such blocks from memory into whole blocks. Returns 0 or a negative errno. */
   int32_t (*write)(void* user, uint32_t group, size_t n, const uint32_t* blocks, const void* from);
 } pkv_block_io;
 
@@ -326,7 +330,7 @@ typedef enum pkv_durability PKV_ENUM {
  *
  * Structs of the caller that may grow begin with struct_size; other structs of the caller never
  * grow. (The library's own pkv_error_details may.) The caller sets it to the sizeof of the struct,
- * also when the library fills the struct. A field with a default may be 0, which means the default;
+ * even when the library fills the struct. A field with a default may be 0, which means the default;
  * the other fields must be set. A field that says yes or no is a uint32_t, 1 or 0.
  *
  *   pkv_cache_config config = {.struct_size = sizeof config};
@@ -334,8 +338,8 @@ typedef enum pkv_durability PKV_ENUM {
  * With any other size a function returns PKV_INVALID_ARGUMENT, and reads and writes nothing. Since
  * version 1.0, fields are only added at the end, and a library accepts the struct sizes of all
  * headers from 1.0 to its own; fields that older headers lack have their defaults. It refuses the
- * larger structs of newer headers: it must not read past a struct whose size is wrong. So run a
- * program with the library of its headers, or with a newer one.
+ * larger structs of newer headers, as it would ignore their new fields. So run a program with the
+ * library of its headers, or with a newer one.
  */
 
 #ifdef __cplusplus

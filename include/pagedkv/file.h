@@ -54,7 +54,9 @@ typedef enum pkv_stream_kind PKV_ENUM {
   PKV_STREAM_PATH = 1,
   /**
    * An open, blocking descriptor, from its current position. It stays open; bytes after the file
-   * are neither read nor changed. A failed save leaves the bytes that it wrote.
+   * are neither read nor changed. A failed save leaves the bytes that it wrote. After a failed
+   * load, and after pkv_file_inspect, the position is somewhere in the file: seek before the next
+   * call.
    */
   PKV_STREAM_DESCRIPTOR = 2,
   PKV_STREAM_BUFFER = 3, /**< The caller's memory. */
@@ -96,8 +98,11 @@ typedef struct pkv_file_config {
    * salt are accepted in both cases, so never load an unencrypted file that others can write.
    */
   uint32_t trust_salts;
-  /** For saving to PATH: whether the call waits until the file is on disk. Default ON. */
-  pkv_durability durable;
+  /**
+   * For saving to PATH: whether the call waits until the file is on disk. Default ON. For other
+   * kinds, ON is UNSUPPORTED.
+   */
+  pkv_durability durability;
   /**
    * Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
    * settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of the
@@ -116,7 +121,8 @@ typedef struct pkv_file_config {
    * For loading: the most tokens that the sessions of the file may have in all; shared ones count
    * in each (`tokens` of pkv_file_info). Each takes 4 bytes for its id and a share of a block
    * table, so a small file could take any amount of memory. 0 (default): 64 times as many tokens as
-   * the cache can hold, plus the tokens whose ids are in the file, shared ones counted once.
+   * the blocks of the largest group hold, plus the tokens whose ids are in the file, shared ones
+   * counted once.
    */
   uint64_t max_tokens;
 } pkv_file_config;
@@ -133,9 +139,9 @@ typedef struct pkv_file_item {
  * contains
  *
  * - token ids, including those that suspended sessions remember,
- * - K, V and states as stored: what is left of a window, what block_io reads of opaque groups, and
- *   otherwise nothing with storage EXTERNAL,
- * - priorities, uses of the prefix index, retentions and salts.
+ * - K, V and states as stored: of a group with a window what is still held, of an opaque group what
+ *   block_io reads; with storage EXTERNAL and no opaque groups none,
+ * - priorities, and if the cache has a prefix index how sessions use it, retentions and salts.
  *
  * It does not contain reserved blocks, nor hints except for a retention of all tokens without a
  * duration. The blocks of the items are held until the call returns. Blocks of the prefix index are
@@ -160,14 +166,14 @@ PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item*
 /**
  * Opens every item of a file as a session of the cache, in the order of pkv_file_save.
  *
- * - Groups must have the kinds, layers, layer indices, KV heads, dims, windows, sinks, rotations
- * and layer_bytes of those of the cache. For a different block size, see above: a window fits if
- * the new size divides the old one. A path or a buffer must end where the file ends.
+ * - Groups must match those of the cache in kind, layers, layer indices, KV heads, dims, window,
+ *   sinks, rotation and layer_bytes. For a different block size, see above: a window fits if the
+ *   new size divides the old one. A path or a buffer must end where the file ends.
  * - Blocks are allocated after the file was checked. This may evict cached blocks, but ends no pins
  *   and does not wait as pkv_batch_begin may. A pipe or a callback cannot be read twice: only the
  *   part before K and V is checked first, and a call that fails has used up the stream.
  * - A session that was suspended when it was saved is suspended.
- * - As after pkv_session_fork, sessions share blocks but not token ids: see max_tokens.
+ * - Loaded sessions share blocks, but each has its own copy of its token ids: see max_tokens.
  * - Entries of the saved prefix index are left out if the cache has them already or has no room for
  *   them. If they have more than 64 times as many tokens as the cache can hold, the least recently
  *   used ones are left out as well. Files do not contain pins, quotas, or what the eviction policy
@@ -204,7 +210,7 @@ typedef struct pkv_file_info {
   uint32_t group_count;    /**< Layer groups. */
   uint32_t layers;         /**< Layers over all groups. */
   uint32_t has_kv;         /**< 0: saved with storage EXTERNAL, without opaque groups. */
-  uint32_t authenticated;  /**< 1: saved with a key, so encrypted and authenticated. */
+  uint32_t encrypted;      /**< 1: saved with a key, so encrypted and authenticated. */
   uint32_t fingerprint_size;     /**< Bytes of the fingerprint; 0: the file has none. */
   unsigned char fingerprint[64]; /**< The fingerprint. */
 } pkv_file_info;
@@ -212,8 +218,8 @@ typedef struct pkv_file_info {
 /**
  * Returns the properties of a file. Reads everything except K and V. Needs no cache.
  *
- * @param[in]  config  Its key, and the fingerprint to compare; a NULL one is not compared. NULL:
- *                     neither.
+ * @param[in]  config  The key of the file, and the fingerprint that it must have (NULL: any). NULL:
+ *                     no key, any fingerprint.
  * @param[in]  from    The stream to read.
  * @param[out] out     The properties.
  *

@@ -2,11 +2,11 @@
  * cached tokens: a system prompt must stay, an agent waits for its tool, a thinking part is no
  * longer needed. guide/hints.md has examples, and the names that vLLM, TensorRT-LLM and SGLang use.
  *
- * A hint has a target, an action and bounds; its result says what was done. The target is a session
- * or a prompt (tokens with a salt), and a range [first, end) of it. A hint acts on whole blocks:
- * those that lie fully inside the range. A block is reachable only through the blocks before it, so
- * PIN, UNPIN, PREFETCH and STORE start at token 0, whatever `first` is. Bounds that an action does
- * not use are checked all the same.
+ * A hint is an action for a target: a range [first, end) of a session or of a prompt (tokens with a
+ * salt). Its result says what was done. A hint acts on whole blocks: those that lie fully inside
+ * the range. A block is reachable only through the blocks before it, so PIN, UNPIN, PREFETCH and
+ * STORE start at token 0, whatever `first` is. `first` and `end` are always checked, even if the
+ * action ignores them.
  *
  * A hint never makes a step fail, except for a moment while block_io copies blocks to or from a
  * store (store.h). If begin, reserve or resume lack blocks because of pins, they end pins, those
@@ -17,8 +17,9 @@
  * Durations are in milliseconds, by the `clock` of the cache's config. What SET_RETENTION and PIN
  * ask for ends by itself after its duration.
  *
- * Threads: every function may be called from any thread, also while the session is in a batch. A
- * hint locks the prefix index as a match does.
+ * Threads: every function may be called from any thread, even while the session is in a batch; but
+ * while a call changes that batch (write and attend do), pkv_hint_session returns PKV_BUSY. A hint
+ * locks the prefix index as a match does.
  */
 #ifndef PAGEDKV_HINT_H
 #define PAGEDKV_HINT_H
@@ -35,51 +36,52 @@ typedef enum pkv_hint_action PKV_ENUM {
   /**
    * Evicts blocks later or earlier than others, as `retention` says.
    *
-   * For a prompt, it applies to the blocks cached now. With a duration, they have at least this
-   * retention until it has passed; of such hints for one block, the highest retention lasts until
-   * the last of them ends.
+   * For a prompt, it applies to the blocks cached now. With a duration, it can only raise their
+   * retention (LOW has no effect) until the duration has passed; if several such hints overlap, the
+   * highest retention applies until the last of them ends.
    *
    * For a session, it applies to the blocks that the session leaves behind, and the duration starts
-   * when the session ends. Where ranges overlap, the latest hint wins; one for all tokens without a
-   * duration replaces all earlier ones. A shared block has the highest retention of all its
-   * sessions.
+   * when the session ends. Where ranges overlap, the latest hint wins; a hint without a duration
+   * that covers all tokens replaces all earlier ones. A shared block has the highest retention of
+   * all its sessions.
    */
   PKV_HINT_SET_RETENTION = 1,
   /**
    * Says that a later session will probably begin with the tokens of this one, about duration_ms
-   * after this one ends, for example when a tool returns. PKV_NEVER: none will; 0: unknown. Only
-   * for sessions. The policy LEARNED measures when sequences with similar hints really return, so a
-   * wrong hint costs little. Hints are similar if their tenths of a second are equal when rounded
-   * down to a power of two; so are all below 200 ms, and all of 3,276.8 s or more. Other policies
-   * ignore it. Forks and snapshots inherit it.
+   * after this one ends, for example when a tool returns. PKV_RETURN_NEVER: none will; 0: unknown.
+   * Only for sessions. The policy LEARNED measures when sequences with similar hints really return,
+   * so a wrong hint costs little. Similar are those below 200 ms, those of 200 to 400 ms, of 400 to
+   * 800 ms and so on, doubling, and those of 3,276.8 s or more. Other policies ignore it. Forks and
+   * snapshots inherit it.
    */
   PKV_HINT_RETURN = 2,
   /**
    * Keeps what is in memory before `end`, in use or not, until the duration has passed, UNPIN ends
    * it, or a call needs the blocks. What is cached later is not pinned: pin again after the prefill
-   * or PREFETCH. Pins that end at the same cached block, also those of other prompts with the same
+   * or PREFETCH. Pins that end at the same cached block, even those of other prompts with the same
    * prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
    */
   PKV_HINT_PIN = 3,
   /**
-   * Ends the pin that the same hint made with PIN, even if that was clipped, or a clipped pin of a
-   * longer text that begins with this one. `tokens` of the result says how many tokens were pinned.
+   * Ends the pin that PIN made with the same target and `end`, even if it was clipped; and a pin of
+   * a longer text that was clipped within this one. `tokens` of the result says how many tokens
+   * were pinned.
    */
   PKV_HINT_UNPIN = 4,
   /**
    * Reads blocks that are in the store, but not in memory, into the prefix index, with the given
    * retention; a later match finds those that have arrived. Takes only free and evictable blocks,
    * and blocks that wait to be written.
-   * Requests are served round-robin by salt, at most 64 pending; one more cancels the newest
-   * request of the salt with the most. A request that has not started within the duration is
-   * discarded. See pkv_prefetch_wait.
+   * Requests, and the reads that admit and resume wait for (wait_ms), are served round-robin by
+   * salt. At most 64 are pending; one more cancels the newest request of the salt with the most. A
+   * request whose turn comes after its duration is discarded then. See pkv_prefetch_wait.
    */
   PKV_HINT_PREFETCH = 5,
   /** Writes what is cached before `end` to the store now, instead of when its session ends. */
   PKV_HINT_STORE = 6,
   /**
-   * As STORE; blocks of the range get the retention LOW once all are written. A session also keeps
-   * it, as SET_RETENTION with LOW.
+   * As STORE; blocks of the range get the retention LOW once all are written. If the result is
+   * DEFERRED, a session keeps it as SET_RETENTION with LOW, unless it has 64 ranges.
    */
   PKV_HINT_DEMOTE = 7,
   /**
@@ -94,7 +96,7 @@ typedef enum pkv_hint_action PKV_ENUM {
   PKV_HINT_DROP = 8
 } pkv_hint_action;
 
-/** Whether a hint was done. */
+/** Whether a hint was carried out. */
 typedef enum pkv_hint_outcome PKV_ENUM {
   /** Done; SET_RETENTION and RETURN of a session: kept until it ends. */
   PKV_HINT_OUTCOME_DONE = 1,
@@ -124,7 +126,7 @@ typedef enum pkv_hint_reason PKV_ENUM {
 } pkv_hint_reason;
 
 /** Pass it as duration_ms of RETURN to mean that the text will not continue. */
-#define PKV_NEVER UINT64_MAX
+#define PKV_RETURN_NEVER UINT64_MAX
 
 /** A hint. */
 typedef struct pkv_hint {
@@ -174,11 +176,11 @@ PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, co
                                    pkv_hint_result* result);
 
 /**
- * Gives a hint about a session. SET_RETENTION, RETURN, DEMOTE and, unless the session is suspended,
- * DROP are kept until it is closed, and inherited by forks and snapshots. PIN, UNPIN, PREFETCH,
- * STORE and DEMOTE apply now, to the session's token ids up to the first unknown one. If it is
- * suspended, so do SET_RETENTION and DROP, and the ids are the remembered ones. An `end` after the
- * last of these ids means the last.
+ * Gives a hint about a session. SET_RETENTION, RETURN, DEMOTE and DROP are kept until it is closed,
+ * and inherited by forks and snapshots. PIN, UNPIN, PREFETCH, STORE and DEMOTE apply now, to the
+ * session's token ids up to the first unknown one; a larger `end` is clipped to these. If the
+ * session is suspended, SET_RETENTION also applies now, to the remembered ids, and DROP applies
+ * only now.
  *
  * @param      session  The session.
  * @param[in]  hint     The hint.

@@ -30,7 +30,7 @@ extern "C" {
  *
  *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d, or + d / 2
  *           for INT4, whose even d are lower halves; the scales follow the elements of a row.
- *           For Q8_0 and Q4_0, it is in block number d / 32 of the row, whose blocks are dense;
+ *           For Q8_0 and Q4_0, it is in ggml block d / 32 of the row; these follow each other;
  *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride.
  *
  * With PLAIN and block_stride == block_size * row_stride, slot s begins at s * row_stride.
@@ -169,10 +169,11 @@ typedef struct pkv_kv_sequences {
   const uint32_t* block_tables;
   uint64_t block_table_stride; /**< Entries from one sequence's table to the next. */
   /**
-   * [count]: where the rows of each sequence begin. In tensors with a batch_stride: after how many
-   * rows of padding, NULL (default): 0. In tensors without one: at which row of the tensor, as in
-   * cu_seqlens, ascending and without overlap; NULL (default): each sequence follows the one before
-   * it. Either all tensors of a call have a batch_stride, or none has.
+   * [count]: where the rows of each sequence begin. In tensors with a batch_stride: the number of
+   * padding rows before each; NULL (default): none. In tensors without one: the row of the tensor
+   * at which each begins, as in cu_seqlens, ascending and without overlap; NULL (default): each
+   * sequence follows the one before it. Either all tensors of a call have a batch_stride, or none
+   * has.
    */
   const uint32_t* first_rows;
   /**
@@ -181,9 +182,10 @@ typedef struct pkv_kv_sequences {
    * (default): the last positions, or with a mask of kind PARENTS those of the tree.
    *
    * With a mask of kind BITS or PARENTS, the queries are always the last tokens of the sequence.
-   * query_positions then only sets the positions, of these queries and of their keys, that windows,
-   * slopes and the causal rule use. In causal attention, or with a window, each must be at least
-   * kv_length - query_length - 1, the last position before the new tokens.
+   * query_positions then only gives these tokens, as queries and as keys, the positions that
+   * windows and slopes use, and the causal rule towards tokens from before the step. So in causal
+   * attention, or with a window, each must be at least kv_length - query_length - 1, the last
+   * position before the new tokens.
    */
   const int64_t* query_positions;
 } pkv_kv_sequences;

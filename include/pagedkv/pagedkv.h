@@ -58,24 +58,25 @@
  * 2. SHARING AND PREFIXES
  *
  * A session keeps its tokens in blocks of block_size tokens (16 unless you set it). Sessions can
- * share blocks; the first to write to a shared block gets a copy. pkv_session_fork continues a
- * sequence twice, pkv_snapshot_take freezes it for later forks. pkv_session_trim and
- * pkv_batch_accept remove tokens that were not accepted. With a pkv_prefix_config,
- * pkv_session_admit gives a session the blocks that others, running or ended, computed for the same
- * first tokens, and hints say which to keep. When blocks run out, pkv_batch_choose_victims says
- * which sessions to suspend and resume later. (session.h, snapshot.h, batch.h, prefix.h, hint.h)
+ * share blocks; the first to write to a shared block gets a copy. pkv_session_fork opens a second
+ * session that continues the same sequence, pkv_snapshot_take freezes it for later forks.
+ * pkv_session_trim and pkv_batch_accept remove tokens that were not accepted. With a
+ * pkv_prefix_config, pkv_session_admit gives a session the blocks that others, running or ended,
+ * computed for the same first tokens, and hints say which to keep. When blocks run out,
+ * pkv_batch_choose_victims says which sessions to suspend and resume later. (session.h, snapshot.h,
+ * batch.h, prefix.h, hint.h)
  *
  * 3. FILES AND STORES
  *
  * pkv_file_save writes sessions and the prefix index to a file, a buffer or a stream, and
  * pkv_file_load opens them again in another process. A store keeps blocks on disk or on another
- * machine: pkv_store_open_directory, functions of your own, or pkv_redis_open of a library of its
- * own, whose header is not included here. (file.h, store.h, redis.h)
+ * machine: pkv_store_open_directory, functions of your own, or pkv_redis_open, which has a library
+ * and a header of its own. (file.h, store.h, redis.h)
  *
  * 4. OWN MEMORY AND KERNELS
  *
  * pkv_cache_compute_sizes says how much memory a config takes. With storage EXTERNAL the cache has
- * only block ids, and your kernels ask where tokens are: pkv_batch_get_slot_mapping,
+ * only block ids, and your engine asks where tokens are: pkv_batch_get_slot_mapping,
  * pkv_batch_get_kv_indices, pkv_session_get_block_table. With storage INTERNAL,
  * pkv_cache_get_kv_view gives them addresses. Without a cache, pkv_kv_write and pkv_kv_attend work
  * on memory that you describe, on the threads of a pkv_compute, and a pkv_pool counts references to
@@ -84,8 +85,8 @@
  * 5. EXPERIMENTAL
  *
  * Attention over chosen blocks, the attention mass of blocks, dropped blocks, rotations by your
- * matrices. A minor version may change or remove these; to the rest of the interface it only adds.
- * Their header is not included here. (experimental.h)
+ * matrices. A minor version may change or remove these; the rest of the interface only grows. Their
+ * header is not included here. (experimental.h)
  *
  * guide/glossary.md has more words, and what vLLM, SGLang and llama.cpp call them. The guide is
  * installed in share/doc/pagedkv.
@@ -100,12 +101,15 @@
  *   pkv_batch     one writer or several getters; write and attend are writers
  *   pkv_snapshot  everything except close
  *   pkv_compute   everything except destroy
+ *   pkv_store     one call, and none once a cache has taken it
  *
- * Getters are the functions with "get" in their names, and pkv_hint_session. A call that changes or
- * closes a session or batch waits for its getters. Any other call that conflicts with a running one
- * returns PKV_BUSY and changes nothing. The exceptions are the two validate functions: they do not
- * detect the conflict and may report errors that do not exist, so the caller must make sure that
- * nothing else runs.
+ * Getters are the functions with "get" in their names, and pkv_hint_session: they are short, and a
+ * call that changes or closes a session or batch waits for those that run. Readers take longer
+ * (pkv_session_read, fork, snapshot, save). Any other call that conflicts with a running one
+ * returns PKV_BUSY and changes nothing: a change while a reader or another change runs, and any
+ * call while a change runs. The exceptions are the two validate functions: they do not detect the
+ * conflict and may report errors that do not exist, so the caller must make sure that nothing else
+ * runs.
  *
  * Steps of different sessions share only short locks: those of a prefix index (prefix.h), of memory
  * that groups share, of a store and of the library's threads. While pkv_batch_choose_victims runs,
@@ -134,10 +138,10 @@
  * their bytes go to the system as they are.
  *
  * STATUSES. Besides the statuses in its documentation, any function may return INVALID_ARGUMENT
- * (NULL where it is not allowed, a wrong struct_size), OVERFLOW (a count whose elements no memory
- * can hold), REENTRANT, INTERNAL and OUT_OF_MEMORY, and any function that takes a handle
+ * (NULL where it is not allowed, a wrong struct_size), OVERFLOW (a count so large that its size in
+ * bytes overflows), REENTRANT, INTERNAL and OUT_OF_MEMORY, and any function that takes a handle
  * STALE_HANDLE, BUSY and FORKED. Any function that creates an object may return LIMIT_REACHED
- * (4,194,304 objects are open in the process, with many caches somewhat fewer). But
+ * (4,194,304 objects are open in the process, or somewhat fewer with many caches). But
  * pkv_batch_commit, pkv_batch_abort, pkv_session_suspend and functions that close an object, except
  * pkv_cache_destroy, never run out of memory.
  */

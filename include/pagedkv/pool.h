@@ -4,8 +4,8 @@
  * a pool without a cache. A pkv_cache has a pool of its own for each layer group.
  *
  * A block is free or has references. pkv_pool_alloc gives it the first one, and when the last one
- * is released it is free again. What a block contains, how many tokens and who may write to it,
- * only the engine knows.
+ * is released it is free again. Only the engine knows what a block contains, how many tokens it
+ * holds and who may write to it.
  *
  * Threads: any number of threads may call any function on the same pool at once, except
  * pkv_pool_destroy and pkv_pool_validate. alloc, retain and release are lock-free (a release of a
@@ -39,7 +39,9 @@ typedef uint64_t pkv_block;
 /** The block id of a pkv_block, as in block tables and slots. */
 #define PKV_BLOCK_ID(block) ((uint32_t)(block))
 
-/** In a block table: a block that left the window. In a list: an unused entry. */
+/**
+ * In a block table: no block, for example because it left the window. In a list: an unused entry.
+ */
 #define PKV_NO_BLOCK ((uint32_t)0xFFFFFFFFu)
 
 /** Options for pkv_pool_create. */
@@ -87,7 +89,7 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
  * @param     n       The number of entries in the list.
  * @param[in] blocks  [n]: the blocks. The same block may be in the list more than once.
  *
- * Statuses: OUT_OF_RANGE (no such id), STALE_HANDLE (freed since), LIMIT_REACHED. Since 1.0.
+ * Statuses: OUT_OF_RANGE (no such id), NOT_HELD (no references), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blocks);
 

@@ -17,17 +17,17 @@
  * pin blocks and set their retention (hint.h). A quota limits what one salt may keep cached.
  *
  * Blocks of lower retention are evicted before others, and among equals the policy in the cache's
- * config decides. Blocks that slide out of a window, and states, stay cached and can also be
- * evicted one by one, whatever their retention: before all others those that only a match in the
- * middle of a sequence needs, after all others those of sequences that are otherwise in use.
+ * config decides. Blocks that left a window, and states, stay cached and can also be evicted one by
+ * one; their retention is then ignored. Those needed only by a match that ends in the middle of a
+ * sequence go before all other blocks, those of sequences that are still in use after all others.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing. Nothing that a
- * salt can observe - matches, its own statistics, the time of a look-up - shows what another salt
+ * salt can observe - matches, its own statistics, the time of a lookup - shows what another salt
  * has cached. All salts share the memory, so one can evict what another has cached: set quotas.
  * Sessions without a salt share with each other.
  *
- * Counts are in tokens of full blocks, except for what a look-up asked for and found. A token
- * counts once, however many layer groups have a block for it.
+ * Counts are in tokens of full blocks, except for lookup_tokens and matched_tokens. A token counts
+ * once, however many layer groups have a block for it.
  *
  * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
  * index. A commit that fills a block only tries to lock it: if another thread has the lock, a later
@@ -47,12 +47,11 @@ extern "C" {
  * Admits a request: gives its empty session the longest cached prefix of its prompt, and reserves
  * blocks for total_tokens as pkv_session_reserve does. The session's length is then *matched.
  *
- * The call does both or neither. So a request that has to wait holds no blocks, and its failing
- * attempts are neither lookups in the statistics nor uses for the eviction policy. The blocks that
- * it needs besides the cached ones must be available without those of watermark_blocks. Pins end
- * only for a request that would not fit even into an empty cache with as many pins as
- * max_pinned_tokens allows; for any other the call returns OUT_OF_BLOCKS, and the caller tries
- * again later.
+ * The call does both or neither. So a request that has to wait holds no blocks, and its failed
+ * attempts count neither as lookups in the statistics nor as uses for the eviction policy. The
+ * blocks that it needs besides the cached ones must be available without those of watermark_blocks.
+ * A request that would not fit beside the pinned blocks even if all other blocks were free ends
+ * pins; any other leaves them, and the call returns OUT_OF_BLOCKS: try again later.
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
@@ -89,9 +88,9 @@ typedef struct pkv_prompt {
 typedef struct pkv_prefix_stats {
   uint32_t struct_size;      /**< Must be sizeof(pkv_prefix_stats). */
   uint32_t reserved;         /**< 0. */
-  uint64_t lookups;          /**< Admitted sessions, and resumes, also those that find nothing. */
+  uint64_t lookups;          /**< Admitted and resumed sessions, even if nothing was found. */
   uint64_t lookup_tokens;    /**< Tokens looked for. */
-  uint64_t matched_tokens;   /**< Tokens found, also in part of a block. */
+  uint64_t matched_tokens;   /**< Tokens found, including those in part of a block. */
   uint64_t published_tokens; /**< Tokens cached so far. */
   uint64_t evicted_tokens;   /**< Tokens removed so far because memory was needed. */
   uint64_t expelled_tokens;  /**< Tokens removed so far because a salt's quota was full. */
@@ -123,9 +122,10 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
                                         pkv_prefix_stats* out);
 
 /**
- * Removes every evictable block of one salt or of all. Blocks in use or pinned stay, and so do
- * items in a store: later sessions can match them. After new weights are loaded, create a new
- * cache, with another fingerprint if it has a store.
+ * Removes the evictable blocks of one salt or of all, except blocks with windows and states of
+ * sequences that are in use. Blocks in use or pinned stay, and so do items in a store: later
+ * sessions can match them. After new weights are loaded, create a new cache, with another
+ * fingerprint if it has a store.
  *
  * @param     cache      The cache.
  * @param[in] salt       The salt. NULL with size 0: sessions without one.
@@ -212,7 +212,8 @@ typedef struct pkv_prefix_event {
  *                        since the cache keeps only recent ones. If it is not 0, ask
  *                        pkv_prefix_probe about the prompts that you know. May be NULL.
  *
- * Statuses: UNSUPPORTED (no index, or max_events is 0 in its config). Since 1.0.
+ * Statuses: UNSUPPORTED (no index, or max_events is 0 in its config), OUT_OF_RANGE (*next is of
+ * another cache: this one has had fewer events; begin at 0 and probe). Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t n,
                                           pkv_prefix_event* events, size_t* count, uint64_t* lost);

@@ -14,8 +14,8 @@
  * each failure, up to 10 s) calls return -ENOTCONN at once; the first call after that connects
  * again. An item that the server refuses (its memory is full, it is a replica, it is still loading)
  * counts as not stored or not found. If no server answers, or if all items are refused, the call
- * returns a negative errno; the cache counts and logs this, as it does a put of which some items
- * were refused, with the server and its reason.
+ * returns a negative errno; the cache counts this and logs the server and its reason. It does the
+ * same if only some items of a put were refused.
  *
  * In a cluster, a server that is down costs only the hits on its keys, and keys that move are
  * found. Credentials go to the configured servers and to those that CLUSTER SLOTS of a configured
@@ -77,16 +77,16 @@ typedef struct pkv_redis_config {
 
   /* The calls. */
   /**
-   * The most bytes of K and V in one batch of commands, 64 KiB to 1 GiB; a larger item is a batch
-   * of its own. 0 (default): 8 MiB.
+   * The most bytes of K and V in one pipeline of commands, 64 KiB to 1 GiB; a larger item has a
+   * pipeline of its own. 0 (default): 8 MiB.
    */
   uint64_t max_pipeline_bytes;
   /**
    * Milliseconds to connect (with the TLS handshake) and authenticate; up to 3,600,000. 0
-   * (default): 500. Applies to each configured server that does not answer, except those in their
-   * pause. It does not cover DNS: a look-up of a host name, or a close during one, can block for
-   * the resolver's own time-out (resolv.conf; usually twice 5 s per name server). So prefer IP
-   * addresses.
+   * (default): 500. Each configured server that does not answer costs this once; servers in their
+   * pause are skipped. It does not cover DNS: a look-up of a host name, or a close during one, can
+   * block for the resolver's own time-out (resolv.conf; usually twice 5 s per name server). So
+   * prefer IP addresses.
    */
   uint32_t connect_timeout_ms;
   /**

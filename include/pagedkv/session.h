@@ -82,15 +82,15 @@ PKV_API pkv_status pkv_session_close(pkv_session session);
 PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens);
 
 /**
- * A token whose id the library does not know. Every other id is allowed, also negative ones.
+ * A token whose id the library does not know. Every other id is allowed, including negative ones.
  * Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
  * input.
  */
 #define PKV_NO_TOKEN (-1)
 
 /**
- * Copies the token ids of positions [first, first + n). They may be committed or remembered by
- * pkv_session_suspend.
+ * Copies the token ids of positions [first, first + n). These are committed tokens, or those that
+ * pkv_session_suspend remembers.
  *
  * @param      session  The session.
  * @param      first    The first position.
@@ -126,8 +126,8 @@ PKV_API pkv_status pkv_session_set_tokens(pkv_session session, uint64_t first, s
  * of blocks that become shared later: call it again after pkv_session_fork, pkv_snapshot_take or
  * pkv_file_save.
  *
- * In groups with states, steps within the reservation reuse the blocks of older states. So while
- * the reservation lasts, the last full block is published only if its state is a checkpoint.
+ * In groups with states, steps within the reservation overwrite the blocks of older states. So
+ * until it ends, the last full block is published only if its state is a checkpoint.
  *
  * @param session       The session.
  * @param total_tokens  The length to reserve, including the tokens that the session has.
@@ -229,9 +229,8 @@ typedef struct pkv_session_info {
   uint64_t total;       /**< Committed tokens, plus those to be computed again. */
   uint64_t blocks;      /**< Blocks held, over all groups, including reserved ones. */
   /**
-   * Blocks that no other session, snapshot or batch holds, and no pin keeps, whether or not the
-   * prefix index has them: suspend and close free them or leave them evictable, with a store once
-   * they are written.
+   * Blocks that only this session holds, apart from the prefix index, and no pin keeps. Suspend and
+   * close free them or make them evictable; with a store, only after they were written.
    */
   uint64_t exclusive_blocks;
 } pkv_session_info;
@@ -249,9 +248,8 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
 /**
  * Returns the block table of one group: ids[i] is the block of positions [i * block_size, (i + 1) *
  * block_size). It includes reserved blocks, and during a batch those of the step: new ones and
- * copies. In a group with states, ids[i] is the block of the state after the last of these
- * positions that has one, reserved blocks and those of a step are not included, and most entries
- * are PKV_NO_BLOCK.
+ * copies. In a group with states, ids[i] is the block of the last state within these positions, or
+ * PKV_NO_BLOCK, as most entries are. Reserved blocks and those of a step are then not included.
  *
  * @param      session   The session.
  * @param      group     The index of the group.
@@ -284,14 +282,14 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
 
 /**
  * Copies a state of one layer of a group with states. A session holds the state after its last
- * token and at checkpoints. It also holds the state after its last full block in one of these
- * cases: a step ended there, checkpoint_tokens is set, or the step had at most max_verify_tokens
- * tokens (unless blocks were short).
+ * token and at checkpoints. Unless blocks were short, it also holds the state after its last full
+ * block if a step ended there, if checkpoint_tokens is set, or if the step that filled the block
+ * had at most max_verify_tokens tokens.
  *
  * @param      session  The session.
  * @param      layer    The layer of the model.
  * @param      tokens   The number of tokens that the state has seen.
- * @param      size     Bytes that state has room for: layer_bytes of the group.
+ * @param      size     Must be layer_bytes of the group.
  * @param[out] state    [size]: the state.
  *
  * Statuses: OUT_OF_RANGE (layer; the session does not hold this state), INVALID_ARGUMENT (size),

@@ -14,17 +14,17 @@
  * counted.
  *
  * A store that is full should delete what was not used for longest: put, get and touch are uses.
- * Hits in memory never reach the store, so it would forget them. When a session ends, the cache
- * therefore touches its items (about every two minutes, more often if much is put), and puts what
- * is missing again. The items of a text come from its end to its beginning, so ends are deleted
- * before the beginnings that they need.
+ * The store does not see hits in memory, so it would delete items that are in use. When a session
+ * ends, the cache therefore touches its items (about every two minutes, more often if much is put),
+ * and puts what is missing again. The items of a text come from its end to its beginning, so ends
+ * are deleted before the beginnings that they need.
  *
  * Threads: every function may be called from any thread. A cache with a store starts two threads
  * when they are first needed: one writes to the store, one reads. The writer has a low priority,
- * and while steps run it mostly sleeps, unless a thread waits in pkv_cache_flush_store. No step
- * waits for a call of the store or of block_io: a store that is slow, full or unreachable costs
- * hits but causes no errors. A step that lacks blocks may wait, up to a second, for those that
- * these threads or other calls are moving.
+ * and while steps run it mostly sleeps, unless a thread waits in pkv_cache_flush_store. Steps never
+ * wait for a call of the store or of block_io, so a store that is slow, full or unreachable only
+ * costs hits. But a begin that lacks blocks waits, up to a second, for those that these threads or
+ * other calls are moving.
  *
  * For opaque groups, each of the two threads copies a small part of the blocks at a time by
  * block_io. A block that is being copied is in use (block_io_blocks of pkv_cache_stats), so
@@ -102,9 +102,9 @@ typedef struct pkv_store_config {
    */
   uint32_t wait_ms;
   /**
-   * For one cache: pkv_cache_create takes it and sets the caller's struct to zeros, and
-   * pkv_cache_destroy closes it. If pkv_cache_create fails, the caller still has it. A copy of the
-   * struct is the same store: do not use it after that.
+   * For one cache: pkv_cache_create takes it and sets all of the caller's struct but struct_size to
+   * zeros, and pkv_cache_destroy closes it. If pkv_cache_create fails, the caller still has it. A
+   * copy of the struct is the same store: do not use it after that.
    */
   pkv_store* store;
   /**
@@ -123,13 +123,13 @@ typedef struct pkv_store_config {
   /**
    * Bytes of the buffer of each of the two threads, up to 2^36; 0 (default): 4 MiB. The buffer has
    * room for at least one block of each group, and for at most all blocks of the cache. During a
-   * call of block_io, a thread has as much memory again.
+   * call of block_io, a thread needs the same amount once more.
    */
   uint64_t buffer_bytes;
   /**
    * Once this many tokens wait to be written, the blocks of further sessions that end are not
-   * written. block_size or more, rounded down to whole blocks; 0 (default): those of a quarter of
-   * the blocks of the largest group.
+   * written. block_size or more, rounded down to whole blocks; 0 (default): as many as fit into a
+   * quarter of the blocks of the largest group.
    */
   uint64_t max_queued_tokens;
 } pkv_store_config;
@@ -163,7 +163,7 @@ PKV_API pkv_status pkv_prefetch_cancel(pkv_cache cache, const pkv_prompt* prompt
 
 /**
  * Waits until no blocks are queued to be written, including those that are queued meanwhile. Each
- * was then written or dropped: compare unwritten_tokens of pkv_store_stats. If the time runs out,
+ * was then written or dropped: compare lost_tokens of pkv_store_stats. If the time runs out,
  * the call returns OK, and *queued is not 0. pkv_cache_destroy waits in the same way, without a
  * time limit, as long as the store accepts items.
  *
@@ -181,7 +181,7 @@ typedef struct pkv_store_stats {
   uint32_t down;          /**< 1: the store failed recently; reads or writes pause for a while. */
   uint64_t queued_tokens; /**< Tokens that wait to be written, in full blocks. */
   /** Tokens not written, because the queue was full, memory was needed, or the store failed. */
-  uint64_t unwritten_tokens;
+  uint64_t lost_tokens;
   uint64_t written_items; /**< Items that the store accepted. */
   uint64_t written_bytes; /**< Bytes of these items. */
   uint64_t known_items;   /**< Items not written because the store had them. */
@@ -221,16 +221,16 @@ typedef struct pkv_directory_config {
    * Whether put returns only when its files are on disk. Default OFF: after a power failure, some
    * may be missing or empty, which are misses.
    */
-  pkv_durability durable;
+  pkv_durability durability;
   /**
    * Created with mode 0700 if it does not exist; its parent must exist. In another user's
    * directory, such as /tmp, name a new one.
    */
   const char* path;
   /**
-   * The most bytes of all files, temporary ones included; beyond that, the least recently used
-   * files are deleted, and also if the disk or a quota is full before. Several processes may exceed
-   * it by a tenth or two for a while. 0 (default): no limit.
+   * The most bytes of all files, temporary ones included; beyond that, or earlier if the disk or a
+   * quota is full, the least recently used files are deleted. Several processes may exceed it by a
+   * tenth or two for a while. 0 (default): no limit.
    */
   uint64_t max_bytes;
 } pkv_directory_config;
@@ -248,13 +248,14 @@ typedef struct pkv_directory_config {
 PKV_API pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_store* out);
 
 /**
- * Closes a store, and sets the struct to zeros. A cache closes the store that it has taken itself.
+ * Closes a store, and sets all of the struct but struct_size to zeros. Not for a store that a cache
+ * has taken: the cache closes that.
  *
- * It calls store->close(store->user), as a program can that uses libpagedkv-redis without
- * libpagedkv.
+ * It only calls store->close(store->user). A program that uses libpagedkv-redis without libpagedkv
+ * can call that itself.
  *
- * @param[in,out] store  The store. NULL is OK, and so are zeros: the store was closed, or a cache
- * has taken it.
+ * @param[in,out] store  The store. NULL is OK, and so is a struct without `close`: it was never
+ *                       opened, it was closed, or a cache has taken it.
  *
  * Statuses: none of its own. Since 1.0.
  */

@@ -15,8 +15,8 @@ namespace pkv::api {
 namespace {
 
 // The handles of the sessions that a batch holds. The destructor lets other calls use these
-// sessions again. If the batch could not begin, it does nothing: the call still has the leases of
-// them.
+// sessions again. If the batch failed to begin, this has no effect: the sessions were never handed
+// over.
 struct HeldSessions {
   ~HeldSessions() {
     for (const uint64_t session : handles) end_batch_hold(session);
@@ -84,8 +84,8 @@ void check_optional_list(const Element* list, size_t n, size_t wanted, const cha
     fail(PKV_INVALID_ARGUMENT, "%s has %zu entries; the batch has %zu %s", name, n, wanted, what);
 }
 
-// Leases all other sessions of the cache for reading, except those in use, so that they do not
-// change while victims are chosen among them.
+// Leases all other sessions of the cache that are not in use as a getter does: calls that would
+// change them wait while victims are chosen.
 void lease_others(uint64_t cache, std::vector<Lease>& leases) {
   const std::vector<uint64_t> handles = list_children(cache, Kind::session);
   leases.reserve(leases.size() + handles.size());  // so that the loop throws only Errors

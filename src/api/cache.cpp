@@ -70,7 +70,7 @@ pkv_status pkv_cache_create(const pkv_cache_config* config, pkv_cache* out) {
     // store.
     if (started == nullptr) return;
     started->own_store();
-    *config_of_store->store = {};
+    fill_struct(config_of_store->store, pkv_store{}, "store");
   });
 }
 

@@ -19,12 +19,12 @@ file::FileOptions read_options(const pkv_file_config* config) {
   const pkv_file_config known = read_optional(config, "config");
   check_flag(known.trust_salts, "trust_salts");
   check_flag(known.prefix_index, "prefix_index");
-  check_enum(known.durable, "durable");
+  check_enum(known.durability, "durability");
   return {check_fingerprint(known.fingerprint, known.fingerprint_size),
           check_key(known.secret_key, known.secret_key_size),
           known.prefix_index != 0,
           known.trust_salts != 0,
-          known.durable != PKV_DURABILITY_OFF,
+          known.durability,
           known.max_tokens};
 }
 
@@ -84,7 +84,7 @@ pkv_status pkv_file_save(pkv_cache handle, size_t n, const pkv_file_item* items,
     const file::FileOptions options = read_options(config);
     const pkv_stream stream = read_struct(to, "stream");
     // Opened first, so that a stream that cannot be opened makes no other call fail.
-    const std::unique_ptr<file::Sink> sink = file::open_sink(stream, options.durable);
+    const std::unique_ptr<file::Sink> sink = file::open_sink(stream, options.durability);
     const FrozenItems frozen(bits(handle), n, items);
     file::save(*cache, frozen.all(), options, *sink, &size);
   });
@@ -141,7 +141,7 @@ pkv_status pkv_file_inspect(const pkv_file_config* config, const pkv_stream* fro
     info.group_count = static_cast<uint32_t>(tables.groups.size());
     for (const file::SavedGroup& group : tables.groups) info.layers += group.shape.layers;
     info.has_kv = tables.has_kv ? 1 : 0;
-    info.authenticated = opening.reader.header().encrypted ? 1 : 0;
+    info.encrypted = opening.reader.header().encrypted ? 1 : 0;
     info.fingerprint_size = static_cast<uint32_t>(tables.fingerprint.size());
     std::copy(tables.fingerprint.begin(), tables.fingerprint.end(), info.fingerprint);
     fill_struct(out, info, "out");

@@ -68,11 +68,11 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
   return guarded([&] {
     const pkv_directory_config known = read_struct(config, "config");
     check_pointer(known.path, "path");
-    check_enum(known.durable, "durable");
+    check_enum(known.durability, "durability");
     check_pointer(out, "out");
     check_struct_size<pkv_store>(out->struct_size, "out");
     *out = store::open_directory_store(known.path, known.max_bytes,
-                                       known.durable == PKV_DURABILITY_ON);
+                                       known.durability == PKV_DURABILITY_ON);
   });
 }
 
@@ -80,8 +80,8 @@ pkv_status pkv_store_close(pkv_store* store) {
   return guarded([&] {
     if (store == nullptr || (store->struct_size == 0 && store->close == nullptr)) return;
     const pkv_store known = read_struct(store, "store");
-    if (known.close == nullptr) fail(PKV_INVALID_ARGUMENT, "store: its close function is NULL");
-    *store = {};
+    fill_struct(store, pkv_store{}, "store");
+    if (known.close == nullptr) return;
     const HookScope scope;
     known.close(known.user);
   });

@@ -23,10 +23,10 @@ struct PlainTile {
   }
 };
 
-// Rows of int8, q8_0 and q4_0 need these instructions, which make signed bytes the halves or the
-// lanes of a vector, and split_nibbles(), which makes 16 bytes 32 halves: their lower nibbles, then
-// their upper ones. Sets without them convert rows of blocks first. Rows of int4 and fp8 are packed
-// first.
+// Rows of int8, q8_0 and q4_0 need these instructions, which widen signed bytes to 16- or 32-bit
+// lanes, and split_nibbles(), which widens 16 bytes to 32 such lanes: their lower nibbles, then
+// their upper ones. Sets without them first convert rows of q8_0 and q4_0. Rows of int4 and fp8 are
+// packed first.
 template <class Isa>
 concept widens_signed_bytes = requires(const void* from) {
   Isa::signed_halves(from);

@@ -31,8 +31,8 @@ Floats<Isa> exp_of_negative(Floats<Isa> x) {
 }
 
 // The weight e^x of a score whose difference to the maximum is x <= 0. Instruction sets with a fast
-// power of 2 add an error of |x| units in its last place, which is at most half a unit of the
-// largest weight.
+// power of 2 add an error of |x| units in the last place of the result, which is at most half a
+// unit of the largest weight.
 template <class Isa>
 Floats<Isa> weight_of(Floats<Isa> x) {
   if constexpr (requires { Isa::power_of_2(x); })

@@ -92,7 +92,7 @@ TEST(Elsewhere, WhatTheLibraryCannotUseIsRefused) {
   config.prefix = nullptr;
   config.storage = PKV_STORAGE_INTERNAL;
   config.memory_directory = "/dev/shm";
-  refused(PKV_UNSUPPORTED, config, "memory_directory: all groups are opaque");
+  refused(PKV_UNSUPPORTED, config, "memory_directory: all blocks are in the engine's memory");
   config.memory_directory = nullptr;
   set_blocks(config, 0);
   config.memory_bytes = 1 << 20;

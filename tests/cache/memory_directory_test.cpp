@@ -203,10 +203,16 @@ TEST(MemoryDirectory, RefusalsAreSentences) {
   refused(PKV_INVALID_ARGUMENT, config, "memory_directory is an empty string");
   config = with(path);
   config.huge_pages = PKV_HUGE_PAGES_REQUIRE;
-  refused(PKV_INVALID_ARGUMENT, config, "huge pages");
+  refused(PKV_UNSUPPORTED, config, "huge pages");
   config = with(path);
   config.storage = PKV_STORAGE_EXTERNAL;
-  refused(PKV_UNSUPPORTED, config, "memory_directory needs storage INTERNAL");
+  refused(PKV_UNSUPPORTED, config, "memory_directory: all blocks are in the engine's memory");
+  config.memory_directory = nullptr;
+  config.prefault = 1;
+  refused(PKV_UNSUPPORTED, config, "prefault: all blocks are in the engine's memory");
+  config.prefault = 0;
+  config.huge_pages = PKV_HUGE_PAGES_REQUIRE;
+  refused(PKV_UNSUPPORTED, config, "huge_pages REQUIRE: all blocks are in the engine's memory");
   fs::remove(path + "/file");
   fs::remove(path + "/link");
   EXPECT_TRUE(fs::is_empty(path));

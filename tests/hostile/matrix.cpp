@@ -121,12 +121,12 @@ Arg rows(size_t count, size_t heads, size_t sequences) {
   add(WITH(set_enum(it.dtype, 0)), invalid);
   add(WITH(it.dtype = PKV_INT8), invalid);
   add(WITH(it.dtype = PKV_FP8_E4M3), invalid);
-  add(WITH(it.row_stride = -1), range);
-  add(WITH(it.head_stride = -1), range);
-  add(WITH(it.batch_stride = -1), range);
-  add(WITH(it.row_stride = INT64_MIN), range);
-  add(WITH(it.head_stride = INT64_MIN), range);
-  add(WITH(it.batch_stride = INT64_MIN), range);
+  add(WITH(it.row_stride = -1), invalid);
+  add(WITH(it.head_stride = -1), invalid);
+  add(WITH(it.batch_stride = -1), invalid);
+  add(WITH(it.row_stride = INT64_MIN), invalid);
+  add(WITH(it.head_stride = INT64_MIN), invalid);
+  add(WITH(it.batch_stride = INT64_MIN), invalid);
   add(WITH(it.bytes = count * heads * dim * sizeof(float)), fine);
   add(WITH(it.bytes = 1), invalid);
   add(WITH(it.bytes = UINT64_MAX), fine);

@@ -197,6 +197,7 @@ std::vector<Case> config_cases() {
   add(CONFIG(c.memory_bytes = 1 << 20), invalid);  // The number of blocks is given, too.
   add(CONFIG(c.threads = UINT32_MAX), invalid);
   add(CONFIG(c.prefault = 2), invalid);
+  add(CONFIG(c.prefault = 1, c.storage = PKV_STORAGE_EXTERNAL), unsupported);
   add(CONFIG(c.group_count = 1), fine);
   add(CONFIG(c.group_count = UINT32_MAX), invalid);
   add(CONFIG(c.groups = nullptr), invalid);
@@ -248,7 +249,7 @@ std::vector<Case> config_cases() {
   static const pkv_logger no_function{};
   add(CONFIG(c.allocator = &no_functions), invalid);
   add(CONFIG(c.allocator = &no_free), invalid);
-  add(CONFIG(c.huge_pages = PKV_HUGE_PAGES_REQUIRE), invalid);  // There is an allocator.
+  add(CONFIG(c.huge_pages = PKV_HUGE_PAGES_REQUIRE), unsupported);  // There is an allocator.
   add(CONFIG(c.logger = &no_function), invalid);
   static const pkv_clock no_time{};
   add(CONFIG(c.clock = &no_time), invalid);
@@ -422,7 +423,7 @@ std::vector<Function> pool_rows() {
         {"more than are free", count(29), {PKV_OUT_OF_BLOCKS}},
         {"more than there are", count(129), too_large},
         {"n SIZE_MAX", count(SIZE_MAX), {PKV_OVERFLOW, PKV_TOO_LARGE}}}},
-      {ROW(pkv_pool_retain), {pool, number(100), list()}, list_cases(PKV_STALE_HANDLE)},
+      {ROW(pkv_pool_retain), {pool, number(100), list()}, list_cases(PKV_NOT_HELD)},
       {ROW(pkv_pool_release), {pool, number(100), list()}, list_cases(PKV_NOT_HELD)},
       {ROW(pkv_pool_get_stats), {pool, struct_out(pool_stats)}},
       {ROW(pkv_pool_validate), {pool}},

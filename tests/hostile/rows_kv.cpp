@@ -61,7 +61,7 @@ void add_view_cases(Function& row, size_t at, bool writes) {
   add(WITH(it.k_head_stride = dim - 1), of_writes);
   add(WITH(it.v_row_stride = dim), of_writes);
   add(WITH(it.v_block_stride = 0), of_writes);
-  add(WITH(it.k_row_stride = -1), range);
+  add(WITH(it.k_row_stride = -1), invalid);
   const uint64_t bytes = blocks * block_size * kv_floats * sizeof(float);
   add(WITH(it.k_bytes = it.v_bytes = bytes), fine);
   add(WITH(it.k_bytes = bytes - 1), invalid);

@@ -81,8 +81,8 @@ TEST_P(Lists, BadBlockAnywhereChangesNothing) {
     const Block good = blocks_[at];
     for (auto [bad, on_retain, on_release] :
          {std::tuple{make_block(300, 0), PKV_OUT_OF_RANGE, PKV_OUT_OF_RANGE},
-          std::tuple{make_block(299, 0), PKV_STALE_HANDLE, PKV_NOT_HELD},
-          std::tuple{make_block(block_id(good), 1), PKV_STALE_HANDLE, PKV_NOT_HELD}}) {
+          std::tuple{make_block(299, 0), PKV_NOT_HELD, PKV_NOT_HELD},
+          std::tuple{make_block(block_id(good), 1), PKV_NOT_HELD, PKV_NOT_HELD}}) {
       blocks_[at] = bad;
       size_t retain_failed_at = untouched;
       EXPECT_EQ(pool_.retain(blocks_.size(), blocks_.data(), &retain_failed_at), on_retain);

@@ -41,7 +41,7 @@ class PoolModel {
 
   pkv_status retain(const std::vector<Block>& blocks, size_t* failed_at) {
     for (*failed_at = 0; *failed_at < blocks.size(); ++*failed_at)
-      if (const pkv_status status = check(blocks[*failed_at], PKV_STALE_HANDLE)) return status;
+      if (const pkv_status status = check(blocks[*failed_at], PKV_NOT_HELD)) return status;
     for (Block block : blocks) states_.at(block_id(block)).references++;
     return PKV_OK;
   }

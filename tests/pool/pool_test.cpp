@@ -97,7 +97,7 @@ TEST(Pool, StaleAndForgedBlocksAreRefusedEverywhere) {
   ASSERT_EQ(block_id(stale), block_id(current));
   for (Block bad : {stale, make_block(1, 0), make_block(0, 2), make_block(0, retired_generation)}) {
     EXPECT_FALSE(pool.is_current(bad));
-    EXPECT_EQ(pool.retain(bad), PKV_STALE_HANDLE);
+    EXPECT_EQ(pool.retain(bad), PKV_NOT_HELD);
     EXPECT_EQ(pool.release(bad), PKV_NOT_HELD);
     EXPECT_FALSE(pool.set_filled(bad, 1));
   }
@@ -126,7 +126,7 @@ TEST(Pool, LastReferenceFrees) {
   }
   EXPECT_EQ(pool.release(block), PKV_OK);
   EXPECT_EQ(pool.free_count(), 2u);
-  EXPECT_EQ(pool.retain(block), PKV_STALE_HANDLE);
+  EXPECT_EQ(pool.retain(block), PKV_NOT_HELD);
   pool.validate();
 }
 
@@ -170,7 +170,7 @@ TEST(Pool, GenerationThatWouldWrapRetiresTheBlock) {
   EXPECT_EQ(block_generation(last), retired_generation - 1);
   EXPECT_EQ(pool.retired(), 1u);
   EXPECT_EQ(pool.free_count(), 1u);
-  EXPECT_EQ(pool.retain(make_block(0, retired_generation)), PKV_STALE_HANDLE);
+  EXPECT_EQ(pool.retain(make_block(0, retired_generation)), PKV_NOT_HELD);
   EXPECT_EQ(pool.release(make_block(0, retired_generation)), PKV_NOT_HELD);
   EXPECT_EQ(block_id(alloc(pool, 1)[0]), 1u);
   Block none;

@@ -196,7 +196,7 @@ TEST_F(StoppedThread, LookUpMeetsEviction) {
         },
         [&] { return pool.retain(cached); });
     EXPECT_EQ(status == PKV_OK, pool.is_current(cached));
-    EXPECT_EQ(status == PKV_STALE_HANDLE, !pool.is_current(cached));
+    EXPECT_EQ(status == PKV_NOT_HELD, !pool.is_current(cached));
     EXPECT_EQ(pool.references(block_id(cached)), 1u);
     pool.validate();
   });

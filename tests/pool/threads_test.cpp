@@ -103,7 +103,7 @@ class Worker {
             std::memory_order_relaxed);
     const pkv_status status = arena_.pool.retain(block);
     if (status != PKV_OK) {
-      expect(status == PKV_STALE_HANDLE);
+      expect(status == PKV_NOT_HELD);
       counts_.stale++;
       return;
     }

@@ -217,7 +217,7 @@ TEST_F(Choice, ACandidateThatLosesItsEndIsJudgedByTheNewOne) {
 
 // Texts return soon or never, as their hints say; nothing else distinguishes them.
 TEST_F(Choice, AHintThatIsRightIsLearned) {
-  const uint8_t soon = hint_of(1000), never = hint_of(PKV_NEVER);
+  const uint8_t soon = hint_of(1000), never = hint_of(PKV_RETURN_NEVER);
   std::deque<Node*> coming;
   for (int i = 0; i < 20000; i++) {
     Node& gone = publish();
@@ -246,7 +246,7 @@ TEST(Hints, ArePowersOfTwo) {
   EXPECT_EQ(1, hint_of(1));
   EXPECT_EQ(hint_of(6400), hint_of(12799));
   EXPECT_LT(hint_of(12799), hint_of(12800));
-  EXPECT_LT(hint_of(PKV_NEVER - 1), hint_of(PKV_NEVER));
+  EXPECT_LT(hint_of(PKV_RETURN_NEVER - 1), hint_of(PKV_RETURN_NEVER));
 }
 
 }  // namespace

@@ -318,7 +318,7 @@ class Keys : public testing::Test {
 TEST_F(Keys, AFileIsLoadedWithItsKeyOnly) {
   const Encrypted fixture;
   const pkv_file_info info = inspect(fixture.file, &fixture.right);
-  EXPECT_EQ(1u, info.authenticated);
+  EXPECT_EQ(1u, info.encrypted);
   EXPECT_EQ(1u, info.version);
   EXPECT_EQ(50u, info.tokens);
   expect_same(fixture.session, load(fixture.cache, fixture.file, &fixture.right)[0], fixture.plan);

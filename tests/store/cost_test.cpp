@@ -293,7 +293,7 @@ class LoadLimits : public Costs {
 TEST_F(LoadLimits, TokensOfAllSessions) {
   EXPECT_EQ(PKV_OK, load(129, 0)) << pkv_last_error();
   EXPECT_EQ(PKV_TOO_LARGE, load(130, 0));
-  EXPECT_STREQ("the 130 sessions of the file have more than 66048 tokens, which is max_tokens",
+  EXPECT_STREQ("the 130 sessions of the file have more than 66048 tokens, the limit (max_tokens)",
                pkv_last_error());
   EXPECT_EQ(PKV_OK, load(1000, 512'000)) << pkv_last_error();
   EXPECT_EQ(PKV_TOO_LARGE, load(1000, 511'999));

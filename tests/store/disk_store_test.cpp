@@ -26,7 +26,7 @@ class Store {
     auto config = made<pkv_directory_config>();
     const std::string path = directory / "items";
     config.path = path.c_str();
-    config.durable = setting.durable ? PKV_DURABILITY_ON : PKV_DURABILITY_OFF;
+    config.durability = setting.durable ? PKV_DURABILITY_ON : PKV_DURABILITY_OFF;
     config.max_bytes = setting.capacity;
     CHECK(pkv_store_open_directory(&config, &table_));
   }
@@ -339,15 +339,17 @@ TEST(StoreRaces, OfAnItemThatGoesAwayMeanwhile) {
   }
 }
 
-TEST(StoreClose, ClosesOnceAndLeavesZeros) {
+TEST(StoreClose, ClosesOnceAndLeavesAStructToOpenAgain) {
   int closed = 0;
   auto store =
       made<pkv_store>({.user = &closed, .close = [](void* user) { ++*static_cast<int*>(user); }});
   CHECK(pkv_store_close(&store));
   EXPECT_EQ(1, closed);
   EXPECT_EQ(nullptr, store.close);
-  EXPECT_EQ(0u, store.struct_size);
+  EXPECT_EQ(sizeof store, store.struct_size);
   CHECK(pkv_store_close(&store));
+  pkv_store never_opened{};
+  CHECK(pkv_store_close(&never_opened));
   CHECK(pkv_store_close(nullptr));
   EXPECT_EQ(1, closed);
 }

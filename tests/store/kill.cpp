@@ -42,7 +42,7 @@ void fill(pkv_cache cache, pkv_session session, uint64_t version) {
     fill(cache, session, version);
     const pkv_file_item item = {session, nullptr, version};
     const pkv_stream to = at_path(path);
-    config.durable = version % 2 != 0 ? PKV_DURABILITY_OFF : PKV_DURABILITY_ON;
+    config.durability = version % 2 != 0 ? PKV_DURABILITY_OFF : PKV_DURABILITY_ON;
     CHECK(pkv_file_save(cache, 1, &item, &config, &to, nullptr));
     if (write(told, &version, sizeof version) != sizeof version) _exit(1);
   }

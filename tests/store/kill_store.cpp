@@ -47,7 +47,7 @@ class Store {
  public:
   Store(const std::string& path, uint64_t limit, bool durable) {
     auto config =
-        made<pkv_directory_config>({.durable = durable ? PKV_DURABILITY_ON : PKV_DURABILITY_OFF,
+        made<pkv_directory_config>({.durability = durable ? PKV_DURABILITY_ON : PKV_DURABILITY_OFF,
                                     .path = path.c_str(),
                                     .max_bytes = limit});
     CHECK(pkv_store_open_directory(&config, &table_));

@@ -399,7 +399,7 @@ TEST_F(Stores, OrphansBesideASavedFileGoWithTheNextSave) {
       const As self(caller);
       const std::string chat = scene.place() + "/chat.pkv";
       const pkv_stream to = store::at_path(chat);
-      auto config = made<pkv_file_config>({.durable = PKV_DURABILITY_OFF});
+      auto config = made<pkv_file_config>({.durability = PKV_DURABILITY_OFF});
       CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));
       EXPECT_EQ(leftover.goes, !exists(path));
       EXPECT_EQ("mine", files::read(scene.precious()));
@@ -464,7 +464,7 @@ TEST_F(Stores, OrphansInALargeDirectoryGoInTheEnd) {
   for (int i = 0; i < 20; i++) make_file(orphan(i), {}, me, 0600);
   const std::string chat = scene.place() + "/chat.pkv";
   const pkv_stream to = store::at_path(chat);
-  auto config = made<pkv_file_config>({.durable = PKV_DURABILITY_OFF});
+  auto config = made<pkv_file_config>({.durability = PKV_DURABILITY_OFF});
   int left = 20;
   for (int saves = 0; saves < 5000 && left > 0; saves++) {
     CHECK(pkv_file_save(cache, 0, nullptr, &config, &to, nullptr));

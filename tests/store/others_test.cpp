@@ -86,7 +86,7 @@ const Function functions[] = {
        const pkv_file_item item = {session, nullptr, 100};
        const pkv_stream to = at_path(path);
        auto config = made<pkv_file_config>();
-       config.durable = PKV_DURABILITY_OFF;  // Durability is not the question here.
+       config.durability = PKV_DURABILITY_OFF;  // Durability is not the question here.
        return pkv_file_save(cache, 1, &item, &config, &to, nullptr);
      }},
     {"pkv_file_load", false,

@@ -377,6 +377,16 @@ void publish(pkv_cache cache, const Plan& setup, const std::string& salt, uint32
   append_in_steps(cache, session, setup, tokens, seed);
 }
 
+TEST(Durability, OnlyFilesAtAPathCanBeSynced) {
+  const Plan setup = setups()[0].second;
+  const Cache cache = create(setup);
+  auto config = made<pkv_file_config>({.durability = PKV_DURABILITY_ON});
+  pkv_stream nowhere = stream(PKV_STREAM_BUFFER);
+  REFUSED(PKV_UNSUPPORTED, pkv_file_save(cache, 0, nullptr, &config, &nowhere, nullptr));
+  config.durability = PKV_DURABILITY_OFF;
+  REFUSED(PKV_BUFFER_TOO_SMALL, pkv_file_save(cache, 0, nullptr, &config, &nowhere, nullptr));
+}
+
 TEST(Index, WhatWasCachedIsFoundAgain) {
   for (auto [name, setup] : setups()) {
     SCOPED_TRACE(name);
@@ -557,7 +567,7 @@ TEST(Inspect, TellsWhatTheFileHolds) {
   EXPECT_EQ(1u, info.group_count);
   EXPECT_EQ(2u, info.layers);
   EXPECT_EQ(1u, info.has_kv);
-  EXPECT_EQ(0u, info.authenticated);
+  EXPECT_EQ(0u, info.encrypted);
   ASSERT_EQ(5u, info.fingerprint_size);
   EXPECT_EQ(0, std::memcmp(info.fingerprint, "model", 5));
 }

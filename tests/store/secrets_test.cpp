@@ -164,7 +164,7 @@ TEST_F(Secrets, NoKeyOfAFileStays) {
       possible = pkv_file_save(a, 1, &item, &config, &none, nullptr) != PKV_UNSUPPORTED;
       if (!possible) return;
       file = save(a, {session}, &config);
-      EXPECT_EQ(1u, inspect(file, &config).authenticated);
+      EXPECT_EQ(1u, inspect(file, &config).encrypted);
       expect_same(session, load(b, file, &config)[0], plan_);
       derive(key, file, derived);
     });

@@ -199,7 +199,7 @@ inline StoreStats store_stats_of(pkv_cache cache) {
   CHECK(pkv_cache_get_store_stats(cache, &stats));
   const uint32_t size = block_size_of(cache);
   stats.queued_blocks = whole_blocks(stats.queued_tokens, size);
-  stats.unwritten_blocks = whole_blocks(stats.unwritten_tokens, size);
+  stats.unwritten_blocks = whole_blocks(stats.lost_tokens, size);
   return stats;
 }
 

@@ -52,7 +52,7 @@ pkv_session open(pkv_cache cache, const Blocks& blocks, const Text& text) {
 
 pkv_hint return_in(double seconds) {
   const uint64_t ms = seconds == never_returns
-                          ? PKV_NEVER
+                          ? PKV_RETURN_NEVER
                           : static_cast<uint64_t>(std::clamp(1000 * seconds, 1.0, 1e11));
   return {.struct_size = sizeof(pkv_hint), .action = PKV_HINT_RETURN, .duration_ms = ms};
 }

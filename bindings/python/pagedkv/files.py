@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 from ._block_io import causes_of_errors
 from ._handle import Uncopied, call, report, signed32, sized, unsigned
 from ._library import library, opened
-from ._structs import durability, path_for_c, point_to_bytes
+from ._structs import path_for_c, point_to_bytes
 from .cache import Cache
 from .generated import raw as _raw
-from .generated.raw import Status, StreamKind
+from .generated.raw import Durability, Status, StreamKind
 from .generated.records import FileInfo
 from .session import Session, Snapshot
 
@@ -46,7 +46,8 @@ def _config(
 ) -> Any:
     config = sized(_raw.FileConfig)
     config.prefix_index = unsigned(prefix_index, 32, "prefix_index")
-    config.durable = durability(durable)
+    on = unsigned(durable, 1, "durable")
+    config.durability = Durability.DEFAULT if on else Durability.OFF
     config.trust_salts = unsigned(trust_salts, 32, "trust_salts")
     config.max_tokens = unsigned(max_tokens, 64, "max_tokens")
     config.owners = owners = {"fingerprint": fingerprint, "secret_key": secret_key}

@@ -30,7 +30,7 @@ class DirectoryStore(configs.DirectoryConfig):
     def _open(self) -> _raw.Store:
         config, store = sized(_raw.DirectoryConfig), sized(_raw.Store)
         fill(config, self)
-        config.durable = durability(self.durable)
+        config.durability = durability(self.durable)
         path = path_for_c(self.path)
         config.path = ctypes.addressof(path)
         call(library().store_open_directory, ctypes.byref(config), ctypes.byref(store))

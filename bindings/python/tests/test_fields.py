@@ -164,7 +164,7 @@ OF_CACHE = SIZES | {
     "block_io",
     "clock",
 }
-OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durable"}
+OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durability"}
 OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sink_tokens", "alibi_slopes"}
 OF_PARAMS |= {"sink_logits", "mask", "chosen_blocks"}
 NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
@@ -174,7 +174,7 @@ WAYS: list[tuple[str, Any, Fields, set[str]]] = [
     ("pkv_layer_group", group_of_flat, {}, SIZES | {"layer_indices", "rotation_matrices"}),
     ("pkv_prefix_config", prefix, {}, SIZES),
     ("pkv_store_config", store, NAMED, SIZES | {"store", "fingerprint_size", "secret_key_size"}),
-    ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES | {"durable"}),
+    ("pkv_directory_config", directory, {"path": "/a/path"}, SIZES | {"durability"}),
     ("pkv_session_config", session, {"salt": b"a\0b"}, SIZES | {"salt_size"}),
     ("pkv_hint", hint, {}, SIZES),
     ("pkv_pool_config", pool, {}, SIZES | {"allocator"}),
@@ -294,10 +294,11 @@ def test_every_struct_of_the_caller_is_asked_for() -> None:
 
 def test_what_is_another_number_in_c(monkeypatch: Patch) -> None:
     on, off = _raw.Durability.ON, _raw.Durability.OFF
+    by_default = _raw.Durability.DEFAULT  # ON, but only for a path
     for way, name, field, numbers in (
         (params, "causal", "bidirectional", (1, 0)),
-        (save, "durable", "durable", (off, on)),
-        (directory, "durable", "durable", (off, on)),
+        (save, "durable", "durability", (off, by_default)),
+        (directory, "durable", "durability", (off, on)),
     ):
         for given in (True, False, 1, 0):
             assert way(monkeypatch, **{name: given})[field] == numbers[given]

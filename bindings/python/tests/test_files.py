@@ -48,7 +48,7 @@ def test_a_file_with_a_key(tmp_path: pathlib.Path) -> None:
         options: dict[str, Any] = {"fingerprint": b"model\0one", "secret_key": bytes(range(32))}
         assert pagedkv.save(cache, [session, snapshot], path, **options) is None
         info = pagedkv.file_info(path, **options)
-        assert (info.sessions, info.tokens, info.authenticated) == (2, 42, 1)
+        assert (info.sessions, info.tokens, info.encrypted) == (2, 42, 1)
         assert info.fingerprint == b"model\0one"
         first, second = pagedkv.load(other, path, **options)
         same(first, session)

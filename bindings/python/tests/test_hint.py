@@ -8,7 +8,7 @@ import pytest
 from helpers import small
 
 import pagedkv
-from pagedkv import NEVER, HintOutcome, HintReason
+from pagedkv import RETURN_NEVER, HintOutcome, HintReason
 
 UNKNOWN = 0
 
@@ -30,7 +30,7 @@ def test_what_cannot_be_done_is_told(cache: pagedkv.Cache) -> None:
 
 def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
     session = cache.open_session()
-    for duration in (UNKNOWN, 1, 2**64 - 2, NEVER):
+    for duration in (UNKNOWN, 1, 2**64 - 2, RETURN_NEVER):
         session.hint("return", duration_ms=duration)
     for wrong in (-1, 2**64):
         with pytest.raises(pagedkv.MisuseError, match="duration_ms: .* is not between"):

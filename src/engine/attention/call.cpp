@@ -34,7 +34,7 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
   switch (mask.kind) {
     case PKV_MASK_BITS:
       if (mask.row_stride < 0)
-        fail(PKV_OUT_OF_RANGE, "mask: row_stride is %lld words; it must not be negative",
+        fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %lld words; it must not be negative",
              (long long)mask.row_stride);
       result.mask = static_cast<const uint64_t*>(mask.data);
       result.mask_words = static_cast<uint64_t>(mask.row_stride);
@@ -69,9 +69,9 @@ void read_chosen(const pkv_chosen_blocks& given, AttendParams& result) {
     fail(PKV_INVALID_ARGUMENT, "chosen_blocks: list_blocks is %u, but lists is NULL",
          chosen.list_blocks);
   if (result.transform.alibi_slopes != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and alibi_slopes cannot be combined");
+    fail(PKV_UNSUPPORTED, "chosen_blocks and alibi_slopes cannot be combined");
   if (result.column_mask.additive())
-    fail(PKV_INVALID_ARGUMENT, "chosen_blocks and a mask of kind %s cannot be combined",
+    fail(PKV_UNSUPPORTED, "chosen_blocks and a mask of kind %s cannot be combined",
          enum_name(result.column_mask.kind));
   result.top_blocks = chosen.top_blocks;
   result.first_blocks = chosen.first_blocks;
@@ -170,7 +170,8 @@ constexpr uint64_t max_mask_words = uint64_t{1} << 26;
 void check_words(const AttendCall& call, uint64_t rows) {
   const uint64_t words = call.params.mask_words;
   if (words > max_mask_words)
-    fail(PKV_OUT_OF_RANGE, "mask: row_stride is %llu words; it must be at most 2^26", llu(words));
+    fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %llu words; it must be at most 2^26",
+         llu(words));
   checked_bytes(checked_mul(rows, words, "mask"), sizeof(uint64_t), "mask");
   for (const rows::Sequence& sequence : call.sequences)
     if (ceil_div(sequence.queries, 64) > words)
@@ -197,8 +198,8 @@ void check_mask_positions(const AttendCall& call, uint64_t rows) {
   }
 }
 
-// Throws if a sequence is shorter than its queries. Then they are not its last positions, and a
-// mask of new tokens does not apply to them.
+// Throws if a sequence is shorter than its queries: with a mask of new tokens, the queries are the
+// last positions.
 void check_new_tokens(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences)
     if (sequence.queries > sequence.length)
@@ -207,13 +208,13 @@ void check_new_tokens(const AttendCall& call) {
 }
 
 // Throws if the causal rule or a window would hide positions before the step that are after a
-// query. With a mask of new tokens the kernels cannot do that: a query has one end, and it is that
-// of the new tokens.
+// query. With a mask of new tokens the kernels cannot do that: they always read up to the last new
+// token.
 void check_positions_of_new_tokens(const AttendCall& call) {
   for (const rows::Sequence& sequence : call.sequences)
     for (uint32_t i = 0; i < sequence.queries && sequence.positions != nullptr; i++)
       if (sequence.position(i) + 1 < sequence.start())
-        fail(PKV_INVALID_ARGUMENT,
+        fail(PKV_OUT_OF_RANGE,
              "query_positions: %lld in sequence %llu; with a mask of new tokens, unless attention "
              "is bidirectional and has no window, it must be at least %llu, the last position "
              "before these tokens",
@@ -234,7 +235,7 @@ void check_block_lists(const AttendCall& call) {
                   "outputs: chosen");
   for (const rows::Sequence& sequence : call.sequences) {
     if (sequence.positions != nullptr)
-      fail(PKV_INVALID_ARGUMENT, "chosen_blocks and query_positions cannot be combined");
+      fail(PKV_UNSUPPORTED, "chosen_blocks and query_positions cannot be combined");
   }
 }
 
@@ -261,7 +262,7 @@ void check_factors(const AttendCall& call) {
 void check_column_mask(const AttendCall& call) {
   const ColumnMask& mask = call.params.column_mask;
   if (mask.row_stride < 0 || mask.batch_stride < 0)
-    fail(PKV_OUT_OF_RANGE, "mask: negative stride (row_stride %lld, batch_stride %lld)",
+    fail(PKV_INVALID_ARGUMENT, "mask: negative stride (row_stride %lld, batch_stride %lld)",
          (long long)mask.row_stride, (long long)mask.batch_stride);
   checked_bytes(mask.columns, mask.element_bytes(), "mask");
   for (const rows::Sequence& sequence : call.sequences) {

@@ -13,8 +13,8 @@ namespace pkv::attention {
 
 namespace {
 
-// How much of the way from the score of the middle between a block's bounds to their highest score
-// the score of the block is. No key of a block reaches all of its bounds at once, so a whole way
+// A block's score lies this fraction of the way from the score of the midpoint of its bounds to the
+// highest score within them. No key of a block reaches all of its bounds at once, so a whole way
 // prefers blocks whose keys differ: see "Ways to choose blocks" in bench/NOTEBOOK.md.
 constexpr float extent_share = 0.5f;
 

@@ -315,16 +315,12 @@ void check_options(const pkv_cache_config& config) {
   if (config.memory_directory != nullptr) {
     if (config.memory_directory[0] == '\0')
       fail(PKV_INVALID_ARGUMENT, "memory_directory is an empty string: a path of 0 bytes");
-    if (config.storage != PKV_STORAGE_INTERNAL)
-      fail(PKV_UNSUPPORTED, "memory_directory needs storage INTERNAL; storage is %s",
-           enum_name(config.storage));
     if (config.huge_pages == PKV_HUGE_PAGES_REQUIRE)
-      fail(PKV_INVALID_ARGUMENT, "memory_directory: a file has no huge pages; huge_pages is %s",
+      fail(PKV_UNSUPPORTED, "memory_directory: a file has no huge pages; huge_pages is %s",
            enum_name(config.huge_pages));
   }
   if (config.huge_pages == PKV_HUGE_PAGES_REQUIRE && config.allocator != nullptr)
-    fail(PKV_INVALID_ARGUMENT,
-         "huge_pages is %s, but the allocator decides which pages its memory has",
+    fail(PKV_UNSUPPORTED, "huge_pages is %s, but the allocator decides which pages its memory has",
          enum_name(config.huge_pages));
   check_threads(config.threads);
   if (!kernels::isa_supported(config.isa))
@@ -353,12 +349,22 @@ void fill_groups(CacheConfig& result, const std::vector<pkv_layer_group>& given)
   check_layers(result.groups, result.layers);
 }
 
+// Returns the option that says how the library's memory is made, or NULL.
+const char* option_of_memory(const pkv_cache_config& config) {
+  if (config.memory_directory != nullptr) return "memory_directory";
+  if (config.huge_pages == PKV_HUGE_PAGES_REQUIRE) return "huge_pages REQUIRE";
+  return config.prefault != 0 ? "prefault" : nullptr;
+}
+
 // Checks that the library has, or can copy, the bytes that other options are about.
 void check_bytes(const CacheConfig& result, const pkv_cache_config& config) {
   const auto opaque = [](const GroupConfig& group) { return group.shape.opaque(); };
-  if (config.memory_directory != nullptr &&
-      std::all_of(result.groups.begin(), result.groups.end(), opaque))
-    fail(PKV_UNSUPPORTED, "memory_directory: all groups are opaque, so nothing would be in it");
+  const bool all_opaque = std::all_of(result.groups.begin(), result.groups.end(), opaque);
+  const char* const option = option_of_memory(config);
+  if (option != nullptr && (config.storage != PKV_STORAGE_INTERNAL || all_opaque))
+    fail(PKV_UNSUPPORTED,
+         "%s: all blocks are in the engine's memory; storage is %s, and %s group is opaque", option,
+         enum_name(config.storage), all_opaque ? "every" : "no");
   if (result.store && (config.prefix == nullptr || !result.has_bytes()))
     fail(PKV_UNSUPPORTED,
          "a store needs a prefix index, and storage INTERNAL or opaque groups; storage is %s, and "

@@ -21,8 +21,8 @@ struct FileOptions {
   std::span<const unsigned char> fingerprint, key;
   bool prefix_index = false;
   bool trust_salts = false;  // accept the salts of a file that was saved without a key
-  bool durable = true;       // a save returns only when the file and its name are on disk
-  uint64_t max_tokens = 0;   // of all sessions that a load makes; 0: a default
+  pkv_durability durability = PKV_DURABILITY_DEFAULT;  // of a save
+  uint64_t max_tokens = 0;  // of all sessions that a load makes; 0: a default
 };
 
 // One sequence to save.

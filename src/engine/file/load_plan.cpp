@@ -21,8 +21,8 @@ namespace {
 // file, but any amount of work. The most recently used entries are loaded.
 constexpr uint64_t entry_positions_per_block = 64;
 
-// The default limit of the tokens of all sessions, as a multiple of those that the cache can hold;
-// beside those that the file has once, since one session with a window may be of any length.
+// The default limit of the tokens of all sessions, as a multiple of what the cache can hold. The
+// file's distinct tokens are added, because a session with a window may be longer than the cache.
 constexpr uint64_t tokens_per_slot = 64;
 
 void check_same(uint64_t file, uint64_t cache, size_t group, const char* what) {
@@ -97,7 +97,7 @@ void check_tokens(const Cache& cache, const Tables& tables, uint64_t most) {
   for (const SavedSession& session : tables.sessions) {
     if (session.length > room)
       fail(PKV_TOO_LARGE,
-           "the %zu sessions of the file have more than %llu tokens, which is max_tokens",
+           "the %zu sessions of the file have more than %llu tokens, the limit (max_tokens)",
            tables.sessions.size(), llu(most));
     room -= session.length;
   }

@@ -1,6 +1,5 @@
-// Saves frozen sequences and the prefix index into a file. The file is checked by the rules of a
-// load before it replaces an older one. A file that fails this check could never be loaded; a
-// failure is a bug in the library.
+// Saves frozen sequences and the prefix index into a file. Before a file replaces an older one, it
+// is checked as a load would check it; a failure of that is a bug in the library.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -172,7 +171,7 @@ void expect_to_work(const Read& read) {
 }
 
 // Checks the tables of a file as a load into the cache they come from does. Throws INTERNAL with
-// the sentence of that load.
+// the message of that load.
 void check_tables(const Cache& cache, std::span<const unsigned char> encoded) {
   expect_to_work([&] {
     const Tables tables = parse_tables(encoded);
@@ -181,8 +180,8 @@ void check_tables(const Cache& cache, std::span<const unsigned char> encoded) {
 }
 
 // Passes a file on. In debug builds it also keeps all bytes, and reads them before it commits. A
-// save that fails must leave a buffer as it was, so a buffer gets a file only at its end if that
-// may happen: in debug builds, and if the engine is asked for blocks.
+// save that fails must leave a buffer as it was. Where it can fail late, in debug builds and if the
+// engine copies blocks, a buffer gets the bytes at the end.
 class CheckedSink final : public Sink {
  public:
   CheckedSink(Sink& to, const FileOptions& options, Cache& cache)

@@ -181,11 +181,14 @@ std::unique_ptr<Source> open_source(const pkv_stream& stream) {
   return std::make_unique<HookSource>(stream);
 }
 
-std::unique_ptr<Sink> open_sink(const pkv_stream& stream, bool durable) {
+std::unique_ptr<Sink> open_sink(const pkv_stream& stream, pkv_durability durability) {
   check(stream, false);
+  if (durability == PKV_DURABILITY_ON && stream.kind != PKV_STREAM_PATH)
+    fail(PKV_UNSUPPORTED, "durability is ON, but only a file at a PATH can be synced; kind is %s",
+         enum_name(stream.kind));
   switch (stream.kind) {
     case PKV_STREAM_PATH:
-      return std::make_unique<PathSink>(stream.path, durable);
+      return std::make_unique<PathSink>(stream.path, durability != PKV_DURABILITY_OFF);
     case PKV_STREAM_DESCRIPTOR:
       return std::make_unique<FileSink>(stream.descriptor);
     case PKV_STREAM_BUFFER:

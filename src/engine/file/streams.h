@@ -39,6 +39,6 @@ class Sink {
 
 // Open a stream, whose struct has the size of this build. Both throw INVALID_ARGUMENT or IO.
 std::unique_ptr<Source> open_source(const pkv_stream& stream);
-std::unique_ptr<Sink> open_sink(const pkv_stream& stream, bool durable);
+std::unique_ptr<Sink> open_sink(const pkv_stream& stream, pkv_durability durability);
 
 }  // namespace pkv::file

@@ -133,8 +133,8 @@ bool KvTable::can_trim(uint64_t length) const {
 
 uint64_t KvTable::trim_point(uint64_t length) const {
   if (can_trim(length)) return length;
-  // Where the tail was dropped, or where the next token sees only itself, the blocks before the
-  // tail can stay.
+  // If the tail block is not there, or is needed by no token, trimming to its beginning may still
+  // work.
   const uint64_t begin = length - group_.offset_of(length);
   return can_trim(begin) ? begin : sinks_end();
 }

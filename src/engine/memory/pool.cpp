@@ -350,7 +350,7 @@ pkv_status BasicPool<Atomics>::update(Block block, pkv_status stale, Change chan
 
 template <class Atomics>
 pkv_status BasicPool<Atomics>::retain(Block block) noexcept {
-  return update(block, PKV_STALE_HANDLE, [](BlockState& state) {
+  return update(block, PKV_NOT_HELD, [](BlockState& state) {
     if (state.references == max_references) return PKV_LIMIT_REACHED;
     state.references++;
     return PKV_OK;

@@ -73,7 +73,7 @@ class BasicPool {
   // back blocks at the same time: see the top of this file.
   bool try_alloc(size_t n, Block* out) noexcept;
 
-  // Adds a reference. Returns OUT_OF_RANGE, STALE_HANDLE or LIMIT_REACHED if it cannot.
+  // Adds a reference. Returns OUT_OF_RANGE, NOT_HELD or LIMIT_REACHED if it cannot.
   pkv_status retain(Block block) noexcept;
   // Adds a reference to each block of a list, or to none. If it fails, *failed_at is the index of
   // the first block that could not be retained.

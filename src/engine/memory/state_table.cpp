@@ -42,8 +42,8 @@ bool ends_block_between(const Group& group, uint64_t length, uint64_t end) {
   return group.block_of(end - 1) > group.block_of(length);
 }
 
-// Returns the place in `kept` of the token that comes just before the state after `tokens` new
-// tokens; kept.size() if it is not kept.
+// Returns the index in `kept` of new token tokens - 1, after which the state is that of `tokens`
+// new tokens; kept.size() if it is not kept.
 size_t rank_of(std::span<const uint32_t> kept, uint32_t tokens) {
   const auto found = std::lower_bound(kept.begin(), kept.end(), tokens - 1);
   return found != kept.end() && *found == tokens - 1 ? static_cast<size_t>(found - kept.begin())

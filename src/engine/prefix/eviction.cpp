@@ -194,8 +194,8 @@ void Eviction::evict(Node& victim, uint64_t max_blocks, pkv_prefix_event_kind wh
             why);
 }
 
-// Takes the last `count` blocks from a candidate; a node that loses all of them is deleted. What is
-// cleared goes in whole nodes, and the policy learns nothing from that.
+// Takes the last `count` blocks from a candidate; a node that loses all of them is deleted. CLEARED
+// removes whole nodes, and does not train the policy.
 void Eviction::drop_last(Node& node, uint32_t count, pkv_prefix_event_kind why) noexcept {
   if (why != PKV_PREFIX_EVENT_CLEARED) data_.policy->evicted(node, count);
   data_.record_removed(why, node, node.size - count);

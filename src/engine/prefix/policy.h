@@ -21,7 +21,7 @@ namespace pkv::prefix {
 constexpr uint8_t hint_never = 17;
 inline uint8_t hint_of(uint64_t delay_ms) {
   if (delay_ms == 0) return 0;
-  if (delay_ms == PKV_NEVER) return hint_never;
+  if (delay_ms == PKV_RETURN_NEVER) return hint_never;
   const auto width = static_cast<int>(std::bit_width(delay_ms / 100));
   return static_cast<uint8_t>(std::clamp(width, 1, hint_never - 1));
 }

@@ -65,7 +65,7 @@ Side value_side(const pkv_kv_view& kv) {
 // offset of a byte overflows.
 uint64_t reach_of(const pkv_kv_view& kv, const Side& side) {
   if (side.block < 0 || side.row < 0 || side.head < 0)
-    fail(PKV_OUT_OF_RANGE, "%s: negative stride (block %lld, row %lld, head %lld)", side.name,
+    fail(PKV_INVALID_ARGUMENT, "%s: negative stride (block %lld, row %lld, head %lld)", side.name,
          (long long)side.block, (long long)side.row, (long long)side.head);
   // Every stride is converted to bytes, even if it is not used because there is only one block, row
   // or head. So each stride must fit by itself.
@@ -155,7 +155,7 @@ void check_side_writable(const pkv_kv_view& kv, const kernels::SideView& side, c
   }
 }
 
-// Sets what kernels take the rows for.
+// Sets the type in which kernels process rows that they cannot use as stored.
 void set_format(kernels::SideView& side) {
   if (kernels::dtype_stored(side.dtype) && side.dim % 16 == 0) return;
   side.in_memory = {side.dtype, side.dim};

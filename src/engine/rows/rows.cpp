@@ -19,10 +19,10 @@ struct Axis {
   uint64_t count, stride;
 };
 
-// Checks that no two rows, heads or sequences overlap, because one result would overwrite another,
-// that the size of the tensor does not overflow, and that it is at most `bytes` (0: any). In order
-// of their strides, each axis lies within the next. `rows` is the number of rows of one sequence,
-// up to the last that is not padding.
+// Checks that no two rows, heads or sequences overlap, so that no result overwrites another; that
+// the size does not overflow; and that it is at most `bytes` (0: any). In order of their strides,
+// each axis lies within the next. `rows` is the number of rows of one sequence, up to the last that
+// is not padding.
 void check_extent(const BatchTensor& tensor, uint64_t sequences, uint64_t rows, uint64_t heads,
                   uint64_t dim, uint64_t bytes, const char* name) {
   const kernels::RowsView& view = tensor.view;
@@ -60,7 +60,7 @@ kernels::RowsView check_tensor(const pkv_tensor* tensor, uint32_t heads, uint32_
   if (tensor->reserved != 0)
     fail(PKV_INVALID_ARGUMENT, "%s: reserved is %u, not 0", name, tensor->reserved);
   if (tensor->row_stride < 0 || tensor->head_stride < 0 || tensor->batch_stride < 0)
-    fail(PKV_OUT_OF_RANGE,
+    fail(PKV_INVALID_ARGUMENT,
          "%s: negative stride (row_stride %lld, head_stride %lld, batch_stride %lld)", name,
          (long long)tensor->row_stride, (long long)tensor->head_stride,
          (long long)tensor->batch_stride);

@@ -63,7 +63,7 @@ class TextHint {
 
  private:
   uint64_t tokens(uint64_t blocks) const { return blocks * size_; }
-  // Done for `blocks` blocks that are all that is cached, out of `asked`.
+  // The result of a hint that covered all `blocks` cached blocks of the `asked` ones.
   pkv_hint_result accepted(uint64_t blocks, uint64_t asked = 0) const {
     return blocks < asked
                ? result_of(PKV_HINT_OUTCOME_CLIPPED, tokens(blocks), PKV_HINT_REASON_NOT_CACHED)
@@ -213,7 +213,7 @@ pkv_hint_result apply_hint(Session& session, const Hint& hint) {
       return result_of(PKV_HINT_OUTCOME_DONE, session.total());
     case PKV_HINT_SET_RETENTION: {
       const pkv_hint_result result = LaterHint(session, hint).set_retention();
-      // It left what it had when it was suspended.
+      // A suspended session has already left its blocks behind, so the hint must also apply now.
       if (result.outcome == PKV_HINT_OUTCOME_DONE && session.suspended())
         apply_to_tokens(session, hint);
       return result;

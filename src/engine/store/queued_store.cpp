@@ -83,7 +83,7 @@ pkv_store_stats QueuedStore::stats() const {
   stats.struct_size = sizeof stats;
   stats.queued_tokens = queue_.unwritten() * block_size;
   stats.down = reads_pause() || writes_pause();
-  stats.unwritten_tokens = queue_.dropped() * block_size;
+  stats.lost_tokens = queue_.dropped() * block_size;
   stats.failures = store_.failures();
   writer_.report(stats);
   reader_.report(stats);

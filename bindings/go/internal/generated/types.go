@@ -13,10 +13,10 @@ const HeaderVersion = "1.0.0"
 // A Group parameter of pkv_cache_compute_sizes and pkv_cache_get_pool_stats: all groups.
 const AllGroups = 0xFFFFFFFF
 
-// In a block table: a block that left the window. In a list: an unused entry.
+// In a block table: no block, for example because it left the window. In a list: an unused entry.
 const NoBlock = 0xFFFFFFFF
 
-// A token whose id the library does not know. Every other id is allowed, also negative ones.
+// A token whose id the library does not know. Every other id is allowed, including negative ones.
 // Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
 // input.
 const NoToken = -1
@@ -35,7 +35,7 @@ const AllSalts = 0xFFFFFFFFFFFFFFFF
 const NoQuota = 0xFFFFFFFFFFFFFFFF
 
 // Pass it as DurationMs of RETURN to mean that the text will not continue.
-const Never = 0xFFFFFFFFFFFFFFFF
+const ReturnNever = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
 type Status int32
@@ -298,7 +298,7 @@ type Stream struct {
 
 type FileConfig struct {
 	StructSize, PrefixIndex, TrustSalts uint32
-	Durable                             int32
+	Durability                          int32
 	Fingerprint                         unsafe.Pointer
 	FingerprintSize                     uint64
 	SecretKey                           unsafe.Pointer
@@ -312,10 +312,10 @@ type FileItem struct {
 }
 
 type FileInfo struct {
-	StructSize, Version                                                  uint32
-	Bytes, KVBytes, Sessions, Tokens, StoredTokens, PrefixEntries        uint64
-	BlockSize, GroupCount, Layers, HasKV, Authenticated, FingerprintSize uint32
-	Fingerprint                                                          [64]byte
+	StructSize, Version                                              uint32
+	Bytes, KVBytes, Sessions, Tokens, StoredTokens, PrefixEntries    uint64
+	BlockSize, GroupCount, Layers, HasKV, Encrypted, FingerprintSize uint32
+	Fingerprint                                                      [64]byte
 }
 
 type StoreItem struct {
@@ -339,14 +339,14 @@ type StoreConfig struct {
 }
 
 type StoreStats struct {
-	StructSize, Down                                                      uint32
-	QueuedTokens, UnwrittenTokens, WrittenItems, WrittenBytes, KnownItems uint64
-	AskedItems, ReadItems, ReadBytes, CorruptItems, Failures              uint64
+	StructSize, Down                                                             uint32
+	QueuedTokens, LostTokens, WrittenItems, WrittenBytes, KnownItems, AskedItems uint64
+	ReadItems, ReadBytes, CorruptItems, Failures                                 uint64
 }
 
 type DirectoryConfig struct {
 	StructSize uint32
-	Durable    int32
+	Durability int32
 	Path       *byte
 	MaxBytes   uint64
 }

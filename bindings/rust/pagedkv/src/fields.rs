@@ -112,7 +112,7 @@ fn of_a_pool() {
 fn of_a_file() {
     let config = FileConfig::new().fingerprint(b"a\0b").secret_key(&[7; 20]).durable(false);
     let raw = config.raw();
-    assert_eq!(raw.durable, sys::pkv_durability::OFF);
+    assert_eq!(raw.durability, sys::pkv_durability::OFF);
     assert_eq!(bytes(raw.fingerprint, raw.fingerprint_size), b"a\0b");
     assert_eq!(bytes(raw.secret_key, raw.secret_key_size), [7; 20]);
 }
@@ -137,7 +137,7 @@ fn of_a_store() {
 
     let wanted = CStr::from_bytes_with_nul(b"/a/path\0").unwrap();
     let raw = config.raw_directory(wanted);
-    check(&raw, "durable: ON, path: 0x_, max_bytes: 3");
+    check(&raw, "durability: ON, path: 0x_, max_bytes: 3");
     assert_eq!(unsafe { CStr::from_ptr(raw.path) }, wanted);
 }
 

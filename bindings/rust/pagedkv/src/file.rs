@@ -43,9 +43,13 @@ impl<'a> FileConfig<'a> {
         fingerprint(fingerprint: &'a [u8]) = fingerprint;
         /// A secret of 16 to 64 bytes that encrypts and authenticates the file.
         secret_key(key: &'a [u8]) = Some(Secret(key));
-        /// Whether saving waits for the disk. If not, a power cut may lose both the old file and
-        /// the new one. Default: true.
-        c durable(durable: bool) = durability(durable);
+    }
+
+    /// Whether saving to a path waits for the disk. If not, a power cut may lose both the old file
+    /// and the new one. Default: true.
+    pub fn durable(mut self, durable: bool) -> Self {
+        self.c.0.durability = durability(durable);
+        self
     }
 
     pub(crate) fn raw(&self) -> sys::pkv_file_config {

@@ -47,7 +47,7 @@ impl Hint {
     /// For how long; of `RETURN`, until when. Zero: without an end; others last at least a
     /// millisecond.
     pub fn duration(mut self, duration: Duration) -> Self {
-        let (ms, never) = ((duration.as_nanos() + 999_999) / 1_000_000, sys::PKV_NEVER);
+        let (ms, never) = ((duration.as_nanos() + 999_999) / 1_000_000, sys::PKV_RETURN_NEVER);
         self.0.duration_ms = ms.min(u128::from(never)) as u64;
         self
     }

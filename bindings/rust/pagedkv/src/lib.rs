@@ -99,8 +99,8 @@ pub use stats::{CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, Sess
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
-    PKV_NEVER as NEVER, PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS,
-    PKV_NO_TOKEN as NO_TOKEN,
+    PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS, PKV_NO_TOKEN as NO_TOKEN,
+    PKV_RETURN_NEVER as RETURN_NEVER,
 };
 
 /// The slot of a padding row: nothing is written or read for it.

@@ -130,7 +130,7 @@ impl StoreConfig {
     /// The config of C for a directory; it points to the path.
     pub(crate) fn raw_directory(&self, path: &CStr) -> sys::pkv_directory_config {
         sys::pkv_directory_config {
-            durable: durability(self.durable),
+            durability: durability(self.durable),
             path: path.as_ptr(),
             max_bytes: self.max_bytes,
             ..Default::default()

@@ -424,7 +424,7 @@ fn hints_are_taken_within_a_batch() {
     let cache = Cache::new(&config().prefix(PrefixConfig::new())).unwrap();
     let mut session = cache.open_session().unwrap();
     let returns = Hint::new(HintAction::RETURN);
-    for ms in [0, 1, NEVER - 1, NEVER] {
+    for ms in [0, 1, RETURN_NEVER - 1, RETURN_NEVER] {
         session.hint(returns.duration(Duration::from_millis(ms))).unwrap();
     }
     std::mem::forget(cache.begin([(&mut session, 1)]).unwrap());
@@ -541,7 +541,7 @@ fn files_bring_sessions_back() {
     let saved = cache.save(items, &keyed, Sink::Path(&path));
     if !matches!(&saved, Err(e) if e.status() == Status::UNSUPPORTED) {
         saved.unwrap();
-        assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().authenticated, 1);
+        assert_eq!(inspect_file(&keyed, Source::Path(&path)).unwrap().encrypted, 1);
         check(cache.load(&keyed.trust_salts(), Source::Path(&path)).unwrap());
         refused(cache.load(&plain, Source::Path(&path)), Status::WRONG_KEY);
     } // else this is a build without libcrypto
