@@ -303,6 +303,28 @@ TEST_F(HintTest, PinsYieldToNoRequestThatCanWait) {
   EXPECT_EQ(2u, figures().yielded_pins);
 }
 
+// Pins keep little of a group with a window, so a request need not end one although the group has
+// fewer blocks than can be pinned.
+TEST_F(HintTest, PinsYieldToNoRequestThatFitsBesideThem) {
+  window_blocks_ = 8;
+  Prefix::make(64, made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU}), PKV_STORAGE_INTERNAL,
+               32);
+  const Text pinned = text(1, 64);
+  serve(pinned);
+  hint(cache_, PKV_HINT_PIN, pinned);
+  Session running = open(cache_);
+  extend(running, text(2, 32));
+  CHECK(pkv_session_reserve(running, 4 * 16));
+  const Session waiting = open(cache_);
+  uint64_t matched = 99;
+  REFUSED(PKV_OUT_OF_BLOCKS, pkv_session_admit(waiting, 0, nullptr, 3 * 16, &matched));
+  EXPECT_EQ(0u, figures().yielded_pins);
+  running.close();
+  CHECK(pkv_session_admit(waiting, 0, nullptr, 3 * 16, &matched));
+  EXPECT_EQ(0u, figures().yielded_pins);
+  EXPECT_EQ(64u, probe(pinned));
+}
+
 // The end of a pin of a text that a session uses frees nothing. So a step that lacks blocks anyway
 // does not end it, nor does one that gets them from a pin that ends later.
 TEST_F(HintTest, APinOfATextInUseStays) {

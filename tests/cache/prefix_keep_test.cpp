@@ -292,6 +292,12 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(8u, n) << "the last ones";
   EXPECT_EQ(late - 8 - 2, lost);
   EXPECT_EQ(late - 1, events[7].number);
+
+  uint64_t of_another_cache = late + 1;
+  REFUSED(PKV_OUT_OF_RANGE,
+          pkv_prefix_read_events(cache_, &of_another_cache, 16, events, &n, &lost));
+  CHECK(pkv_prefix_read_events(cache_, &late, 16, events, &n, &lost));
+  EXPECT_EQ(0u, n);
 }
 
 // Routers compute the same hashes by themselves, and compare those of caches of several versions.

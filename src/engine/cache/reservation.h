@@ -33,11 +33,11 @@ prefix::Price price_of(const Cache& cache, const prefix::Lack& lack,
 prefix::Price price_with_store(const Cache& cache, const prefix::Lack& lack,
                                std::vector<prefix::Releasable> releasables = {});
 
-// Returns whether a cache could have `counts` blocks and leave `watermark` free, though as much is
-// pinned as can be. If so, a call that lacks blocks can wait until others need theirs no longer.
+// Returns whether `counts` blocks and the watermark fit beside the pinned blocks. If so, a call
+// that lacks blocks can wait for those of others.
 bool fits_beside_pins(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark);
 
-// What a call does that would fail otherwise.
+// How far a call goes before it fails.
 enum class Urgency {
   may_fail,      // it asks the store for its blocks; the caller can try again later
   must_succeed,  // it also ends pins, and sleeps a little while other threads move blocks

@@ -95,18 +95,6 @@ bool CachedBlocks::unshare(size_t group, uint32_t id) noexcept {
   return none_left;
 }
 
-template <class Visit>
-void CachedBlocks::for_each_edge(const Node& node, const Visit& visit) noexcept {
-  for (size_t g = 0; g < groups_.size(); g++) {
-    if (!sparse(g)) continue;
-    const memory::Coverage needed = coverage(g);
-    for (uint32_t position = node.start; position < node.end(); position++)
-      if (const memory::Block block = node.blocks_at(position)[g];
-          block != memory::no_block && needed.needs(position, node.end()))
-        visit(g, memory::block_id(block));
-  }
-}
-
 void CachedBlocks::split(Node& upper) noexcept {
   Node& lower = **upper.children.begin();
   upper.for_each_block([&](uint32_t, size_t group, memory::Block block) {

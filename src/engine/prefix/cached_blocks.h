@@ -115,6 +115,19 @@ class CachedBlocks {
     const BlockLink& link = blocks_[group].links[id];
     return sparse(group) && link.list == shared && !is_inner(group, *link.node, link.position);
   }
+  // Calls visit(group, id) for what a match at the end of a node needs of the node in sparse
+  // groups.
+  template <class Visit>
+  void for_each_edge(const Node& node, const Visit& visit) const {
+    for (size_t g = 0; g < groups_.size(); g++) {
+      if (!sparse(g)) continue;
+      const memory::Coverage needed = coverage(g);
+      for (uint32_t position = node.start; position < node.end(); position++)
+        if (const memory::Block block = node.blocks_at(position)[g];
+            block != memory::no_block && needed.needs(position, node.end()))
+          visit(g, memory::block_id(block));
+    }
+  }
   // Returns true if the index has a block and no pin keeps it.
   bool has_unpinned(size_t group, uint32_t id) const;
   // Returns how many blocks are evictable, as of the last review.
@@ -145,10 +158,6 @@ class CachedBlocks {
   void review_sparse(size_t group, uint32_t id) noexcept;
   // Counts a block as evictable or not.
   void set_evictable(size_t group, uint32_t id, bool now) noexcept;
-  // Calls visit(group, id) for what a match at the end of a node needs of the node in sparse
-  // groups.
-  template <class Visit>
-  void for_each_edge(const Node& node, const Visit& visit) noexcept;
   // Moves a block to the end of a list, or a state of generated text to the beginning of `inner`.
   void move(size_t group, uint32_t id, List list) noexcept;
   bool has_shared(const Node& node, uint32_t position) const noexcept;

@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "base/status.h"
+
 namespace pkv::prefix {
 
 class EventLog {
@@ -23,10 +25,14 @@ class EventLog {
   }
   // Copies events from number `next` on, as many as exist and fit, and returns how many. Sets next
   // to the number after them, and lost to how many events from `next` on had been overwritten.
-  size_t read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const noexcept {
+  // Throws OUT_OF_RANGE if there was no event before `next` yet.
+  size_t read(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const {
+    if (next > next_)
+      fail(PKV_OUT_OF_RANGE, "next is %llu, but the cache has had %llu events", llu(next),
+           llu(next_));
     const uint64_t oldest = next_ - std::min<uint64_t>(next_, ring_.size());
     lost = next < oldest ? oldest - next : 0;
-    const uint64_t from = std::min(next + lost, next_);
+    const uint64_t from = next + lost;
     const size_t count = static_cast<size_t>(std::min<uint64_t>(next_ - from, out.size()));
     for (size_t i = 0; i < count; i++) out[i] = ring_[(from + i) % ring_.size()];
     next = from + count;

@@ -1,6 +1,7 @@
 #include "engine/prefix/hints.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace pkv::prefix {
 
@@ -36,6 +37,20 @@ uint32_t Hints::clip(const Space& space, const Tree::Found& found, PinResult& re
 }
 
 // Throws bad_alloc; then nothing has changed.
+// A pin keeps all blocks of its text in a full group, and in a sparse one those that a match needs
+// at the end of one of its nodes.
+std::vector<uint64_t> Hints::pinned_blocks() const {
+  std::vector<uint64_t> result;
+  for (size_t g = 0; g < data_.groups.size(); g++)
+    result.push_back(data_.blocks.sparse(g) ? 0 : pinned_);
+  std::unordered_set<const Node*> counted;
+  for (const auto& [time, end] : data_.pins)
+    for (const Node* node = end; node->parent != nullptr && counted.insert(node).second;
+         node = node->parent)
+      data_.blocks.for_each_edge(*node, [&](size_t group, uint32_t) { result[group]++; });
+  return result;
+}
+
 void Hints::begin(Node& end, uint32_t asked, uint64_t until) {
   if (end.pinned_until != 0) {  // the later end wins
     end.pin_asked = std::max(end.pin_asked, asked);

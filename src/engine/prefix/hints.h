@@ -32,6 +32,8 @@ class Hints {
   // How many blocks can be pinned, and how many are.
   uint64_t max_pinned() const { return max_pinned_; }
   uint64_t pinned() const { return pinned_; }
+  // Returns how many blocks pins keep, by group. Throws bad_alloc.
+  std::vector<uint64_t> pinned_blocks() const;
 
  private:
   uint32_t clip(const Space& space, const Tree::Found& found, PinResult& result) const;

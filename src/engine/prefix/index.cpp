@@ -111,6 +111,11 @@ void Index::let_go(size_t group, uint32_t id) noexcept {
   eviction_.let_go(group, id);
 }
 
+std::vector<uint64_t> Index::pinned_blocks() const {
+  const std::shared_lock lock(mutex_);
+  return hints_.pinned_blocks();
+}
+
 bool Index::has_unpinned(size_t group, uint32_t id) const {
   const std::shared_lock lock(mutex_);
   return data_.blocks.has_unpinned(group, id);
@@ -199,8 +204,7 @@ void Index::clear(const std::string_view* salt) noexcept {
 
 // ---- Events, statistics and images --------------------------------------------------------------
 
-size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out,
-                          uint64_t& lost) const noexcept {
+size_t Index::read_events(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const {
   const std::shared_lock lock(mutex_);
   return data_.events.read(next, out, lost);
 }

@@ -85,6 +85,8 @@ class Index {
   bool has_pins() const;
   // Returns how many blocks can be pinned at once.
   uint64_t max_pinned() const { return hints_.max_pinned(); }
+  // Returns how many blocks pins keep now, by group. Throws bad_alloc.
+  std::vector<uint64_t> pinned_blocks() const;
   // Returns what must be given up so that a call can have blocks which are neither free nor
   // evictable. pages: NULL unless the groups share memory. Throws bad_alloc.
   Price price(const memory::Pages* pages, const Lack& lack,
@@ -110,8 +112,7 @@ class Index {
   uint64_t make_room_in_quota(Hold& hold, uint64_t end) noexcept;
 
   bool has_events() const { return data_.events.kept(); }
-  size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out,
-                     uint64_t& lost) const noexcept;
+  size_t read_events(uint64_t& next, std::span<pkv_prefix_event> out, uint64_t& lost) const;
 
   Figures figures(std::string_view salt);
   Figures figures();
