@@ -21,7 +21,8 @@ TEST_F(TierTest, ACacheTakesTheStoreUnlessCreatingFails) {
   EXPECT_EQ(sizeof table_, table_.struct_size);
   config_.buffer_bytes = 0;
   make(16);
-  EXPECT_EQ(0u, table_.struct_size);
+  EXPECT_EQ(sizeof table_, table_.struct_size);
+  EXPECT_EQ(nullptr, table_.close);
   CHECK(pkv_store_close(&table_));
   EXPECT_EQ(0u, memory_.closed) << "the cache has it";
 }
@@ -298,7 +299,7 @@ TEST_F(TierTest, ASlowStoreCostsNoBlocks) {
   flush();
   auto in_tokens = made<pkv_store_stats>();
   CHECK(pkv_cache_get_store_stats(cache_, &in_tokens));
-  EXPECT_EQ(6u * 16, in_tokens.unwritten_tokens);
+  EXPECT_EQ(6u * 16, in_tokens.lost_tokens);
 }
 
 TEST_F(TierTest, AFullQueueTakesNoMore) {
@@ -524,6 +525,25 @@ TEST_F(TierTest, PrefetchesOfSaltsTakeTurns) {
   EXPECT_EQ(3u * 8, stats().asked_items) << "items of two texts before it, and its own";
   memory_.go_on();
   EXPECT_EQ(64u, wait(whole, "two"));
+}
+
+// The requests of a salt that are left move up to the turns of those that were cancelled.
+TEST_F(TierTest, CancelledPrefetchesTakeNoTurns) {
+  make(64);
+  const Text whole = text(1, 64);
+  store_away(whole);
+  memory_.hold();
+  prefetch(text(9, 64), "another");  // The reader works on this one.
+  for (int32_t name = 10; name < 20; name++) prefetch(text(name, 64));
+  prefetch(whole);
+  for (int32_t name = 20; name < 30; name++) prefetch(text(name, 64), "two");
+  for (int32_t name = 10; name < 20; name++) cancel(text(name, 64));
+  const uint64_t gets = memory_.gets;
+  memory_.hold_gets();
+  while (memory_.gets == gets) std::this_thread::yield();
+  EXPECT_EQ(3u * 8, stats().asked_items) << "items of one text of each salt";
+  memory_.go_on();
+  EXPECT_EQ(64u, wait(whole));
 }
 
 // Blocks that the reader matches in memory are counted as held at once.

@@ -30,11 +30,12 @@ bool Reader::Prefetch::concerns(std::string_view other_salt, prefix::Tokens othe
 
 bool Reader::prefetch(std::string_view salt, prefix::Tokens text, uint8_t retention,
                       uint64_t duration_ms) {
-  Prefetch request{std::string(salt), std::vector<int32_t>(text.begin(), text.end()), retention,
-                   cache().prefix()->time_in(duration_ms)};
+  std::list<Prefetch> request;
+  request.push_back({std::string(salt), std::vector<int32_t>(text.begin(), text.end()), retention,
+                     cache().prefix()->time_in(duration_ms)});
   worker_.start(format_.batch_positions() * format_.position_bytes(), [this] { run(); });
   const std::lock_guard lock(requests_mutex_);
-  const Prefetch& added = add(std::move(request));
+  const Prefetch& added = add(request);
   const bool full = requests_.size() > max_requests, drops_it = full && &requests_.back() == &added;
   if (full) requests_.pop_back();
   requested_.notify_one();
@@ -42,16 +43,19 @@ bool Reader::prefetch(std::string_view salt, prefix::Tokens text, uint8_t retent
   return !drops_it;
 }
 
-// Inserts a request one turn after the last of its salt or, if there is none, after the first of
-// all. So the very last one is the newest of the salt that has the most.
-const Reader::Prefetch& Reader::add(Prefetch request) {
+// Moves the first request of a list to the queue: one turn after the last of its salt or, if its
+// salt has none, one turn after the first in the queue. So the last one in the queue is the newest
+// of the salt that has the most.
+const Reader::Prefetch& Reader::add(std::list<Prefetch>& from) {
+  Prefetch& request = from.front();
   uint64_t before = requests_.empty() ? 0 : requests_.front().turn;
   for (const Prefetch& each : requests_)
     if (each.salt == request.salt) before = each.turn;
   request.turn = before + 1;
   const auto later = std::find_if(requests_.begin(), requests_.end(),
                                   [&](const Prefetch& each) { return each.turn > request.turn; });
-  return *requests_.insert(later, std::move(request));
+  requests_.splice(later, from, from.begin());
+  return request;
 }
 
 uint64_t Reader::wait(std::string_view salt, prefix::Tokens text,
@@ -74,6 +78,10 @@ void Reader::cancel(std::string_view salt, prefix::Tokens text) {
   first.cancelled = first.cancelled || first.concerns(salt, text);
   std::erase_if(requests_,
                 [&](const Prefetch& each) { return &each != &first && each.concerns(salt, text); });
+  // The others move up to the turns that the cancelled ones leave.
+  std::list<Prefetch> others;
+  others.splice(others.end(), requests_, std::next(requests_.begin()), requests_.end());
+  while (!others.empty()) add(others);
   ended_.notify_all();
 }
 
@@ -134,7 +142,8 @@ void Reader::read(const Prefetch& request) {
   if (from == blocks) return;
   const LookupResult lookup = look_up(request.salt, text, from);
   if (lookup.to == from) return;
-  // Other sessions may have cached more meanwhile. What is gone was not looked for.
+  // If more was cached meanwhile, this begins there. If blocks before `from` were evicted, it
+  // stops: their items were not looked up.
   uint64_t first = match_in_memory(request, text);
   while (first >= from && first < lookup.to && !is_cancelled(request)) {
     const uint64_t asked = std::min<uint64_t>(format_.batch_positions(), lookup.to - first);

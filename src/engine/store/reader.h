@@ -64,7 +64,7 @@ class Reader {
   memory::Group& group(size_t g) const { return format_.group(g); }
   Cache& cache() const { return format_.cache(); }
 
-  const Prefetch& add(Prefetch request);
+  const Prefetch& add(std::list<Prefetch>& from);
   void run() noexcept;
   const Prefetch* wait_for_request() noexcept;
   bool is_cancelled(const Prefetch& request) const;
