@@ -63,9 +63,9 @@ typedef struct pkv_llama_config {
    */
   void* library;
   /**
-   * The most memory that is kept, in bytes: blocks, their tables, and buffers of the store.
-   * Besides, remember and recall have a copy of the state of one sequence while they run, since
-   * llama.cpp reads and writes states only as a whole.
+   * The most memory that is kept, in bytes: blocks, their tables, buffers of the store, and 1 MiB
+   * that a cache without blocks takes. Besides, remember and recall have a copy of the state of one
+   * sequence while they run, since llama.cpp reads and writes states only as a whole.
    */
   uint64_t max_bytes;
   /**

@@ -93,7 +93,7 @@ class Unrefused {
 
 const std::vector<std::string> kinds = {"tokens", "windows", "chunks", "hybrid", "recurrent"};
 
-Model model_of(const std::string& kind) {
+Model model_of(const std::string& kind, uint32_t scale) {
   Model model;
   model.form.tokens = kind != "recurrent";
   model.form.window = kind == "windows" || kind == "chunks" ? 24 : 0;
@@ -101,9 +101,9 @@ Model model_of(const std::string& kind) {
   model.form.recurrent = kind == "hybrid" || kind == "recurrent";
   model.form.rotations = kind == "windows";
   model.transposed = kind == "windows" || kind == "hybrid";
-  if (model.form.tokens) model.caches.push_back({{16, 8}, {4, 2}});
-  if (model.form.window > 0) model.caches.push_back({{8}, {4}});
-  if (model.form.recurrent) model.recurrent_bytes = {24, 0, 16};
+  if (model.form.tokens) model.caches.push_back({{16 * scale, 8 * scale}, {4 * scale, 2}});
+  if (model.form.window > 0) model.caches.push_back({{8 * scale}, {4}});
+  if (model.form.recurrent) model.recurrent_bytes = {24 * scale, 0, 16};
   return model;
 }
 
@@ -168,13 +168,13 @@ int32_t Context::next(int32_t sequence) const { return token_of(last_hash(of(seq
 
 bool Context::has(int32_t sequence, std::span<const int32_t> tokens) const {
   const Sequence& self = of(sequence);
+  if (tokens.empty()) return self.length == 0;
   if (self.length != static_cast<int32_t>(tokens.size()) || self.first != 0) return false;
-  if (tokens.empty()) return true;
   const uint32_t begin =
       model_.form.window > 0 ? window_begin(model_, static_cast<uint32_t>(tokens.size())) : 0;
   if (model_.form.window > 0 && self.window_from > static_cast<int32_t>(begin)) return false;
   const size_t whole = cell_bytes_, outside = model_.form.window > 0 ? offsets_[1][0] : whole;
-  std::byte cell[256], recurrent[256];
+  std::byte cell[1024], recurrent[1024];
   uint64_t hash = 0;
   for (size_t i = 0; i < tokens.size(); i++) {
     hash = hash_of(hash, static_cast<int32_t>(i), tokens[i]);
@@ -254,6 +254,7 @@ size_t Context::state_size(int32_t sequence) const {
 }
 
 size_t Context::get_state(int32_t sequence, void* to, size_t size) {
+  if (watch != nullptr) watch(size);
   Sequence& self = of(sequence);
   Writer out;
   write_state(out, model_, static_cast<uint32_t>(sequence), positions_of(sequence),
@@ -261,7 +262,6 @@ size_t Context::get_state(int32_t sequence, void* to, size_t size) {
               [&](size_t cache, size_t tensor, size_t row, size_t position, size_t byte) {
                 return at(self, cache, tensor, row, position, byte);
               });
-  if (watch != nullptr) watch(out.bytes.size());
   if (!fails()) {
     if (size < out.bytes.size()) return 0;
     std::memcpy(to, out.bytes.data(), out.bytes.size());

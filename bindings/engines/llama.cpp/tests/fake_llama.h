@@ -13,8 +13,9 @@
 
 namespace fake {
 
-// The kinds of memory: "tokens", "windows", "chunks", "hybrid", "recurrent".
-Model model_of(const std::string& kind);
+// The kinds of memory: "tokens", "windows", "chunks", "hybrid", "recurrent". Their tensors have a
+// few bytes, times `scale`.
+Model model_of(const std::string& kind, uint32_t scale = 1);
 extern const std::vector<std::string> kinds;
 
 class Context {

@@ -54,7 +54,7 @@ struct Chat {
     auto config = made<pkv_llama_config>();
     config.context = &context;
     config.block_size = 16;
-    config.max_bytes = store == nullptr ? 1 << 20 : 20 << 20;
+    config.max_bytes = store == nullptr ? 2 << 20 : 20 << 20;
     config.store = store;
     return pkv_llama_open(&config, out);
   }

@@ -221,7 +221,7 @@ void test_sharing(const Layout& layout) {
 }
 
 void test_limit(const Layout& layout) {
-  const uint64_t max_bytes = 5 << 20;
+  const uint64_t max_bytes = 6 << 20;
   const Chat chat(layout, max_bytes);
   const Tokens words = tokenize(text);
   CHECK(chat.stats().memory_bytes <= max_bytes);
