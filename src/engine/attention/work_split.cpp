@@ -25,7 +25,7 @@ constexpr uint64_t split_bytes = 4 << 20;
 constexpr uint64_t split_flops = 1024 << 20;
 // A decode step of one sequence has at least this many splits for its threads, unless they would
 // have fewer bytes than this.
-constexpr uint64_t min_decode_splits = 8;
+constexpr uint64_t min_decode_splits = 4;
 constexpr uint64_t min_split_bytes = 256 << 10;
 // Splits end at multiples of this position, so that the cuts do not move while a sequence grows.
 constexpr uint64_t cut_tokens = 256;
