@@ -18,6 +18,7 @@ namespace {
 constexpr int32_t depths[] = {16384, 8192, 2048, 0};  // a context is shortened from one to the next
 constexpr int32_t deepest = depths[0], shared = 8192, prompt = most_tokens, steps = 8;
 constexpr int32_t sequences = 8, own = 64;  // tokens of each sequence behind the shared prompt
+constexpr int decodes = 4;                  // measured per round, because they are short
 
 class Context {
  public:
@@ -149,7 +150,8 @@ int main(int argc, char** argv) {
     if (rounds == 0) break;
     for (Context* const context : contexts) context->shorten(depth);
     const std::string at = " at " + std::to_string(depth);
-    in_turns("decode" + at, contexts, rounds, [&](Context& c) { return c.decode(depth); });
+    in_turns("decode" + at, contexts, decodes * rounds,
+             [&](Context& c) { return c.decode(depth); });
     in_turns("prompt" + at, contexts, rounds, [&](Context& c) { return c.prefill(depth); });
     if (depth == shared)
       in_turns("8 sequences" + at, contexts, rounds, [](Context& c) { return c.decode_shared(); });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ggml-backend.h>
+#include <ggml-cpu.h>
 #include <llama.h>
 
 #include <cstdio>
@@ -48,6 +49,17 @@ inline llama_model* load_model(const char* folder, const char* model) {
   return loaded;
 }
 
+// Returns the pool of threads of all contexts, as llama.cpp's own programs make one.
+inline ggml_threadpool_t shared_pool(int threads) {
+  static const ggml_threadpool_t pool = [&] {
+    const auto make = reinterpret_cast<decltype(&ggml_threadpool_new)>(
+        ggml_backend_reg_get_proc_address(ggml_backend_reg_by_name("CPU"), "ggml_threadpool_new"));
+    ggml_threadpool_params params = ggml_threadpool_params_default(threads);
+    return make(&params);
+  }();
+  return pool;
+}
+
 inline llama_context* make_context(llama_model* model, const Way& way, uint32_t cells,
                                    uint32_t sequences, int threads) {
   llama_context_params params = llama_context_default_params();
@@ -60,6 +72,7 @@ inline llama_context* make_context(llama_model* model, const Way& way, uint32_t 
   params.n_threads = params.n_threads_batch = threads;
   llama_context* const context = llama_init_from_model(model, params);
   if (context == nullptr) fail("a context cannot be made");
+  llama_attach_threadpool(context, shared_pool(threads), shared_pool(threads));
   return context;
 }
 
