@@ -18,7 +18,9 @@ namespace {
 constexpr int32_t depths[] = {16384, 8192, 2048, 0};  // a context is shortened from one to the next
 constexpr int32_t deepest = depths[0], shared = 8192, prompt = most_tokens, steps = 8;
 constexpr int32_t sequences = 8, own = 64;  // tokens of each sequence behind the shared prompt
-constexpr int decodes = 4;                  // measured per round, because they are short
+
+// How often steps are measured in a round, because they are short.
+int decodes(int32_t depth) { return depth == 0 ? 32 : 4; }
 
 class Context {
  public:
@@ -150,7 +152,7 @@ int main(int argc, char** argv) {
     if (rounds == 0) break;
     for (Context* const context : contexts) context->shorten(depth);
     const std::string at = " at " + std::to_string(depth);
-    in_turns("decode" + at, contexts, decodes * rounds,
+    in_turns("decode" + at, contexts, decodes(depth) * rounds,
              [&](Context& c) { return c.decode(depth); });
     in_turns("prompt" + at, contexts, rounds, [&](Context& c) { return c.prefill(depth); });
     if (depth == shared)
