@@ -136,9 +136,9 @@ PKV_API pkv_status pkv_batch_write(pkv_batch batch, uint32_t layer, const pkv_te
  * @param[in]  outputs  Where other results go. NULL: none are wanted.
  *
  * Statuses: INCOMPLETE (the layer was not written), OUT_OF_RANGE (layer; more window or sink tokens
- * than the group has), UNSUPPORTED (as pkv_batch_write; bidirectional with ALiBi), INVALID_ARGUMENT
- * (also: params and outputs that exclude each other; tokens were accepted already), OVERFLOW,
- * OUT_OF_MEMORY. Since 1.0.
+ * than the group has), UNSUPPORTED (as pkv_batch_write; params that do not work together, such as
+ * bidirectional with ALiBi), INVALID_ARGUMENT (also: outputs that params exclude; tokens were
+ * accepted already), OVERFLOW, OUT_OF_MEMORY. Since 1.0.
  */
 PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
                                     const pkv_attention_params* params, const pkv_tensor* q,

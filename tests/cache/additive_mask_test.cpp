@@ -162,12 +162,12 @@ TEST_F(AdditiveMask, OfDistancesIsALiBi) {
 }
 
 TEST_F(AdditiveMask, Refusals) {
-  const auto refused = [&](const AttentionParams& params) -> std::string {
+  const auto refused = [&](const AttentionParams& params,
+                           pkv_status status = PKV_INVALID_ARGUMENT) -> std::string {
     const pkv_kv_sequences sequences = host.get();
     Rows out(total, heads, value_dim);
     const pkv_tensor from = q.tensor(), to = out.tensor();
-    REFUSED(PKV_INVALID_ARGUMENT,
-            pkv_kv_attend(nullptr, &memory.view, &sequences, &params, &from, &to, nullptr));
+    REFUSED(status, pkv_kv_attend(nullptr, &memory.view, &sequences, &params, &from, &to, nullptr));
     return pkv_last_error();
   };
   float factors[heads] = {1, 1, NAN, 1, 1, 1};
@@ -189,7 +189,8 @@ TEST_F(AdditiveMask, Refusals) {
   mask.columns = 70;
   const std::vector<uint32_t> lists(total * kv_heads, PKV_NO_BLOCK);
   params.choose(lists.data(), 1);
-  EXPECT_EQ("chosen_blocks and a mask of kind F16 cannot be combined", refused(params));
+  EXPECT_EQ("chosen_blocks and a mask of kind F16 cannot be combined",
+            refused(params, PKV_UNSUPPORTED));
 }
 
 }  // namespace

@@ -316,7 +316,7 @@ TEST_F(HostRows, RefusesChoicesAndMasksOfMoreQueriesThanPositions) {
     EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "5 new tokens but 3 positions"))
         << pkv_last_error();
   }
-  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, choice));
+  REFUSED(PKV_UNSUPPORTED, try_attend(sequences, choice));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "query_positions")) << pkv_last_error();
   sequences.query_positions = nullptr;
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, choice));
@@ -337,13 +337,13 @@ TEST_F(HostRows, RefusesNewTokensAtPositionsBeforeTheStep) {
   positions[2] = 54;
   CHECK(try_attend(sequences, given));
   positions[2] = 53;
-  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
+  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "53 in sequence 0")) << pkv_last_error();
   EXPECT_NE(nullptr, std::strstr(pkv_last_error(), "at least 54")) << pkv_last_error();
   given.bidirectional = 1;
   CHECK(try_attend(sequences, given));
   given.window = 100;  // It ends before some tokens that were there before the step.
-  REFUSED(PKV_INVALID_ARGUMENT, try_attend(sequences, given));
+  REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
   positions[2] = 54;
   CHECK(try_attend(sequences, given));
 }
