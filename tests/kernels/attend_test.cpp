@@ -238,6 +238,35 @@ TEST_P(Attend, FewRowsOfBf16MatchTheReference) {
   }
 }
 
+// The largest score has weight 1, although its distance to others is far more than an exponential
+// can have.
+TEST_P(Attend, LargeScoresHaveWeights) {
+  Random random(31);
+  for (const pkv_layout layout : layouts)
+    for (const pkv_dtype dtype : stored_dtypes)
+      for (const uint32_t queries : {1u, 20u}) {
+        const Shape shape{layout, dtype, dtype, 2, 4, 64, 64, 16, true, false, 150};
+        Sequence sequence(shape, random, 0xFF);
+        sequence.fill(random);
+        Call call = call_of(shape, 150 - queries, queries, {0, 37, 150});
+        for (const float factor : {1e6f, 1e12f, 4e16f}) {
+          std::vector<float> q = scaled_queries(shape, call, random);
+          for (float& x : q) x *= factor;
+          Rows out(PKV_F32, queries, 8, 64);
+          std::vector<float> lse(queries * 8, unset);
+          attend_and_finish(*GetParam().kernels, sequence, call, q, out, lse);
+          for (const float value : lse) ASSERT_TRUE(std::isfinite(value)) << factor;
+          for (uint32_t row = 0; row < queries; row++)
+            for (uint32_t head = 0; head < 8; head++) {
+              double largest = 0;
+              for (uint32_t d = 0; d < 64; d++)
+                largest = std::max(largest, std::abs(out.value(row, head, d)));
+              ASSERT_TRUE(largest > 0 && std::isfinite(largest)) << factor << " row " << row;
+            }
+        }
+      }
+}
+
 // A window begins in the tile in which the sinks end, and a mask covers sinks. Tiles and tokens are
 // counted once.
 TEST_P(Attend, SinksBesideAWindowAndAMask) {

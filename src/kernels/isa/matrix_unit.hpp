@@ -400,7 +400,7 @@ class AttendMatrixUnit {
   }
 
   // The same for a row that sees the whole segment, in vector registers. Returns false if it
-  // cannot: a score or a number in V is not finite.
+  // cannot: a score or a number in V is not finite, or scores are large.
   template <unsigned parts>
   bool weigh_whole(uint32_t row, const float* scores, float factor, uint32_t begin, RowState state,
                    unsigned char* to) {
@@ -419,6 +419,7 @@ class AttendMatrixUnit {
     }
     if (_mm512_cmp_ps_mask(not_finite, not_finite, _CMP_UNORD_Q) != 0) return false;
     raise_max<Isa>(Floats<Isa>(_mm512_mul_ps(top, _mm512_set1_ps(factor))), value_dim_, state);
+    if (subtracts_first(*state.max)) return false;
     const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * log2_e),
                  factors = _mm512_set1_ps(factor * log2_e);
     __m512 sums = _mm512_load_ps(state.sums);
@@ -465,6 +466,10 @@ class AttendMatrixUnit {
     return query_parts_[row].factor > 0 && !keys_have_scales() && !transforms(task_.transform);
   }
 
+  // Returns whether the maximum is subtracted from scores before they are multiplied by log2 e. If
+  // scores are large, the product of the maximum is rounded by so much that weights could overflow.
+  static bool subtracts_first(float max) { return __builtin_fabsf(shift_of(max)) > 0x1p16f; }
+
   void clear_weights(unsigned char* to, uint32_t begin, uint32_t end) {
     for (uint32_t t = begin; t < end; t += tile_tokens)
       for (unsigned part = 0; part < weight_parts_; part++)
@@ -480,9 +485,17 @@ class AttendMatrixUnit {
     const bool scaled = values_have_scales(), keeps = has_bad_values_;
     const __m512 shift = _mm512_set1_ps(shift_of(*state.max) * log2_e),
                  factors = _mm512_set1_ps(factor * log2_e);
+    const bool large = subtracts_first(*state.max);
     __m512 sums = _mm512_load_ps(state.sums);
     for (uint32_t t = begin - weighed_.begin; t < end - weighed_.begin; t += tile_tokens) {
-      __m512 x = power_of_2<parts>(_mm512_fmsub_ps(_mm512_load_ps(scores + t), factors, shift));
+      __m512 x = _mm512_load_ps(scores + t);
+      if (large)
+        x = _mm512_mul_ps(_mm512_sub_ps(_mm512_mul_ps(x, _mm512_set1_ps(factor)),
+                                        _mm512_set1_ps(shift_of(*state.max))),
+                          _mm512_set1_ps(log2_e));
+      else
+        x = _mm512_fmsub_ps(x, factors, shift);
+      x = power_of_2<parts>(x);
       if (keeps) _mm512_store_ps(scores + t, x);
       sums = _mm512_add_ps(sums, x);
       if (scaled) x = _mm512_mul_ps(x, _mm512_load_ps(v_scales_ + weighed_.begin + t));
