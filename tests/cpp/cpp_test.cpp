@@ -378,7 +378,7 @@ TEST(Cpp, RowsHaveStridesAndTypes) {
     });
   };
   EXPECT_EQ(refused(0, 2 * DIM, 0), PKV_INVALID_ARGUMENT);  // dense rows of apart heads
-  EXPECT_EQ(refused(0, 0, -1), PKV_OUT_OF_RANGE);
+  EXPECT_EQ(refused(0, 0, -1), PKV_INVALID_ARGUMENT);
   batch.commit();
   for (uint32_t head = 0; head < QUERY_HEADS; head++)
     EXPECT_EQ(out[head * 2 * DIM + 3], head < 2 ? 0 : 5);

@@ -68,7 +68,7 @@ struct Model {
     if (op.call == Call::look) return state == op.state;
     pkv_status status = PKV_OK;
     if (state.references == 0 || state.generation != pkv::memory::block_generation(op.block))
-      status = op.call == Call::retain ? PKV_STALE_HANDLE : PKV_NOT_HELD;
+      status = PKV_NOT_HELD;
     else
       status = change(op, state);
     if (status != op.status) return false;
