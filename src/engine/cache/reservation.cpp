@@ -144,19 +144,15 @@ prefix::Price price_with_store(const Cache& cache, const prefix::Lack& lack,
 }
 
 bool fits_beside_pins(const Cache& cache, std::span<const uint64_t> counts, uint32_t watermark) {
-  if (cache.prefix() == nullptr) return true;
-  const std::vector<uint64_t> wanted = with_watermark(counts, watermark);
-  const auto fits = [&](const std::vector<uint64_t>& pinned) {
-    for (size_t g = 0; g < wanted.size(); g++)
-      if (wanted[g] > 0 && wanted[g] + pinned[g] > cache.groups()[g]->pool.blocks()) return false;
-    if (cache.pages() == nullptr) return true;
-    // Each pinned block may keep a page of its own.
-    const memory::PageCut& cut = cache.pages()->cut();
-    return std::accumulate(pinned.begin(), pinned.end(), cut.pages_for(wanted)) <= cut.pages;
-  };
-  // Most requests fit beside as many pins as there can be, so that these need not be counted.
-  const uint64_t most = std::min<uint64_t>(cache.prefix()->max_pinned(), INT32_MAX);
-  return fits(std::vector<uint64_t>(wanted.size(), most)) || fits(cache.prefix()->pinned_blocks());
+  if (cache.prefix() == nullptr || !cache.prefix()->has_pins()) return true;
+  const std::vector<uint64_t> wanted = with_watermark(counts, watermark),
+                              pinned = cache.prefix()->pinned_blocks();
+  for (size_t g = 0; g < wanted.size(); g++)
+    if (wanted[g] > 0 && wanted[g] + pinned[g] > cache.groups()[g]->pool.blocks()) return false;
+  if (cache.pages() == nullptr) return true;
+  // Each pinned block may keep a page of its own.
+  const memory::PageCut& cut = cache.pages()->cut();
+  return std::accumulate(pinned.begin(), pinned.end(), cut.pages_for(wanted)) <= cut.pages;
 }
 
 Reservation::Reservation(Cache& cache, std::span<const uint64_t> counts, uint32_t watermark,

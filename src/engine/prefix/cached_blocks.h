@@ -122,10 +122,12 @@ class CachedBlocks {
     for (size_t g = 0; g < groups_.size(); g++) {
       if (!sparse(g)) continue;
       const memory::Coverage needed = coverage(g);
-      for (uint32_t position = node.start; position < node.end(); position++)
-        if (const memory::Block block = node.blocks_at(position)[g];
-            block != memory::no_block && needed.needs(position, node.end()))
+      const uint64_t end = node.end(), window = end - std::min<uint64_t>(end, needed.window);
+      for (uint64_t position = node.start; position < end; position++) {
+        if (position >= needed.sinks) position = std::max(position, window);
+        if (const memory::Block block = node.blocks_at(position)[g]; block != memory::no_block)
           visit(g, memory::block_id(block));
+      }
     }
   }
   // Returns true if the index has a block and no pin keeps it.

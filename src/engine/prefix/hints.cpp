@@ -36,13 +36,13 @@ uint32_t Hints::clip(const Space& space, const Tree::Found& found, PinResult& re
       pinned + std::min<uint64_t>(result.cached - pinned, std::min(room, own_room)));
 }
 
-// Throws bad_alloc; then nothing has changed.
 // A pin keeps all blocks of its text in a full group, and in a sparse one those that a match needs
 // at the end of one of its nodes.
 std::vector<uint64_t> Hints::pinned_blocks() const {
-  std::vector<uint64_t> result;
-  for (size_t g = 0; g < data_.groups.size(); g++)
-    result.push_back(data_.blocks.sparse(g) ? 0 : pinned_);
+  std::vector<uint64_t> result(data_.groups.size(), pinned_);
+  for (size_t g = 0; g < result.size(); g++)
+    if (data_.blocks.sparse(g)) result[g] = 0;
+  if (std::find(result.begin(), result.end(), 0) == result.end()) return result;
   std::unordered_set<const Node*> counted;
   for (const auto& [time, end] : data_.pins)
     for (const Node* node = end; node->parent != nullptr && counted.insert(node).second;
@@ -51,6 +51,7 @@ std::vector<uint64_t> Hints::pinned_blocks() const {
   return result;
 }
 
+// Throws bad_alloc; then nothing has changed.
 void Hints::begin(Node& end, uint32_t asked, uint64_t until) {
   if (end.pinned_until != 0) {  // the later end wins
     end.pin_asked = std::max(end.pin_asked, asked);

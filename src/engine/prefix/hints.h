@@ -29,8 +29,7 @@ class Hints {
   void expire() noexcept {
     if (!data_.pins.empty() || !data_.retained.empty()) expire(data_.time.now_ms());
   }
-  // How many blocks can be pinned, and how many are.
-  uint64_t max_pinned() const { return max_pinned_; }
+  // How many blocks are pinned.
   uint64_t pinned() const { return pinned_; }
   // Returns how many blocks pins keep, by group. Throws bad_alloc.
   std::vector<uint64_t> pinned_blocks() const;

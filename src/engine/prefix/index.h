@@ -83,8 +83,6 @@ class Index {
   // before the end of the text if it was clipped. Returns 0 if there is none.
   uint32_t unpin(std::string_view salt, Tokens text) noexcept;
   bool has_pins() const;
-  // Returns how many blocks can be pinned at once.
-  uint64_t max_pinned() const { return hints_.max_pinned(); }
   // Returns how many blocks pins keep now, by group. Throws bad_alloc.
   std::vector<uint64_t> pinned_blocks() const;
   // Returns what must be given up so that a call can have blocks which are neither free nor
