@@ -70,8 +70,8 @@ typedef struct pkv_llama_config {
   uint64_t max_bytes;
   /**
    * A second level, such as a directory (pkv_store_open_directory) or Redis (pagedkv/redis.h).
-   * pkv_llama_open takes it and sets the caller's struct to zeros. If it fails, the caller still
-   * has it. NULL (default): none.
+   * pkv_llama_open takes it and sets all of the caller's struct but struct_size to zeros. If it
+   * fails, the caller still has it. NULL (default): none.
    */
   pkv_store* store;
   /** Secret random bytes that encrypt what is in the store. NULL (default): only checksums. */

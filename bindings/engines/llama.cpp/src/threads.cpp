@@ -182,19 +182,19 @@ void Threads::run(void* self, size_t n, void (*task)(void*, size_t, uint32_t), v
   tasks.work(0);  // those that are left
 }
 
-// Runs tasks_ as a graph of one operation. Returns false if that is not possible.
-bool Threads::run_in_pool() {
-  if (pool_ == nullptr || !make_graph()) return false;
+// Runs tasks_ as a graph of one operation, if that is possible.
+void Threads::run_in_pool() {
+  if (pool_ == nullptr || !make_graph()) return;
   if (pool_of_backend_ != pool_) {
     // A new one: to change the pool of a backend, ggml must find the one before it alive.
     if (backend_ != nullptr) api.backend_free(backend_);
     backend_ = api.backend_dev_init(api.backend_dev_by_type(ggml::cpu_device), nullptr);
     pool_of_backend_ = backend_ != nullptr ? pool_ : nullptr;
-    if (backend_ == nullptr) return false;
+    if (backend_ == nullptr) return;
     set_pool(backend_, pool_);
   }
   cpu_function<SetThreads>("ggml_backend_set_n_threads")(backend_, count_);
-  return api.backend_graph_compute(backend_, graph_) == ggml::success;
+  api.backend_graph_compute(backend_, graph_);
 }
 
 bool Threads::make_graph() {

@@ -9,8 +9,6 @@
 
 #include <pagedkv/pagedkv.h>
 
-#include <vector>
-
 #include "interface.h"
 
 namespace ggml_pagedkv {
@@ -45,7 +43,7 @@ class Threads {
 
   ggml::Pool* own_pool(ggml::Backend* cpu);
   static void run(void* self, size_t n, void (*task)(void*, size_t, uint32_t), void* context);
-  bool run_in_pool();
+  void run_in_pool();
   bool make_graph();
 
   int count_ = 0;
