@@ -24,9 +24,9 @@ struct PlainTile {
 };
 
 // Rows of int8, q8_0 and q4_0 need these instructions, which widen signed bytes to 16- or 32-bit
-// lanes, and split_nibbles(), which widens 16 bytes to 32 such lanes: their lower nibbles, then
-// their upper ones. Sets without them first convert rows of q8_0 and q4_0. Rows of int4 and fp8 are
-// packed first.
+// lanes, and split_nibbles(), which widens the nibbles of 16 bytes to 32 lanes of 16 bits: the
+// lower ones, then the upper ones. Sets without them first convert rows of q8_0 and q4_0. Rows of
+// int4 and fp8 are packed first.
 template <class Isa>
 concept widens_signed_bytes = requires(const void* from) {
   Isa::signed_halves(from);

@@ -14,8 +14,8 @@ namespace pkv::attention {
 namespace {
 
 // A block's score lies this fraction of the way from the score of the midpoint of its bounds to the
-// highest score within them. No key of a block reaches all of its bounds at once, so a whole way
-// prefers blocks whose keys differ: see "Ways to choose blocks" in bench/NOTEBOOK.md.
+// highest score within them. No key of a block reaches all of its bounds at once, so 1 prefers
+// blocks whose keys differ: see "Ways to choose blocks" in bench/NOTEBOOK.md.
 constexpr float extent_share = 0.5f;
 
 // Queries that are summed up at once: enough for one call of a kernel, few enough for a cache.

@@ -7,9 +7,9 @@
 // counted from 0, and a product is left out if the numbers of its parts add up to more than 2: part
 // 1 is below 2^-7 of the number and part 2 below 2^-15, so each product left out is below 2^-22 of
 // the whole. f16 for results of f16 has two rounded parts, and the product of two second parts is
-// left out, too: at most 2^-16 of the whole. So do queries and K of q8_0 and q4_0: sets that
-// multiply them as integers round queries to as many bits. The products of q8_0 and its scales have
-// 19 bits, and two rounded parts have all but 2^-17 of them.
+// left out, too: at most 2^-16 of the whole. The same holds for queries and K of q8_0 and q4_0,
+// whose queries other sets round to as many bits, since they multiply integers. A product of q8_0
+// and its scale has 19 bits, and two rounded parts have all but 2^-17 of it.
 #pragma once
 
 #include <immintrin.h>
