@@ -288,7 +288,7 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
   if (draw.chance(30)) spoil(blocks, draw);
   const bool fits = fit(blocks.list_blocks);
   for (uint64_t i = 0; listed && fits && i < rows * heads * blocks.list_blocks; i++)
-    lists[i] = draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK;
+    lists[i] = draw.chance(50) ? static_cast<uint32_t>(draw.below(3)) : PKV_NO_BLOCK_ID;
   blocks.lists = fits && draw.chance(listed ? 97 : 3) ? lists : nullptr;
   params.block_outputs.chosen =
       fit(blocks.top_blocks) && draw.chance(listed ? 3 : 50) ? chosen : nullptr;
@@ -383,7 +383,7 @@ void step_fork(Source& draw) {
   uint64_t length = 0;
   EXPECT_EQ(PKV_OK, pkv_session_get_length(session, &length));
   EXPECT_EQ(status == PKV_OK ? tokens + n : tokens, length);
-  const uint32_t blocks[] = {static_cast<uint32_t>(draw.below(3)), PKV_NO_BLOCK};
+  const uint32_t blocks[] = {static_cast<uint32_t>(draw.below(3)), PKV_NO_BLOCK_ID};
   documented(pkv_session_drop_blocks(session, static_cast<uint32_t>(draw.below(20) / 19),
                                      draw.below(3), blocks));
   const pkv_hint hint = draw_hint(draw);

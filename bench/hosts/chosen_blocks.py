@@ -17,7 +17,7 @@ import numpy as np
 import pagedkv_transformers as host
 import public_model
 import torch
-from pagedkv import NO_BLOCK, AttentionOutputs, AttentionParams, ChosenBlocks
+from pagedkv import NO_BLOCK_ID, AttentionOutputs, AttentionParams, ChosenBlocks
 
 BLOCK_SIZES = (16, 32, 64)
 PARTS = (16, 8, 4)
@@ -142,7 +142,7 @@ class TiledPass(host.ForwardPass):
     def _lists(self, layer, q, block_size):
         """[tiles][kv_heads][top]"""
         tiles, (kv_heads, tokens, _) = math.ceil(len(q) / TILE), self.keys.shape
-        lists = np.full((tiles, kv_heads, self.top), NO_BLOCK, np.uint32)
+        lists = np.full((tiles, kv_heads, self.top), NO_BLOCK_ID, np.uint32)
         for tile in range(tiles):
             end = min((tile + 1) * TILE, tokens)
             last = tile * TILE // block_size - self.last  # the candidates are blocks 1 to last - 1

@@ -317,7 +317,7 @@ func (b *Batch) States(layer int) ([]SessionStates, error) {
 
 // SessionStateBlocks are the blocks with the states of one session in one group.
 type SessionStateBlocks struct {
-	Before uint32   // The block of the state before the new tokens; NoBlock: there is no token yet.
+	Before uint32   // The block of the state before the new tokens; NoBlockID: there is no token yet.
 	Tokens []uint32 // The new tokens after which a state is kept, 0 the first; rising.
 	After  []uint32 // The block to write the state after each of these tokens to.
 }

@@ -20,7 +20,7 @@ func TestDropBlocks(t *testing.T) {
 	table, err := session.BlockTable(0)
 	must(t, err)
 	for i, id := range table {
-		if (id == pagedkv.NoBlock) != (i == 1 || i == 3) {
+		if (id == pagedkv.NoBlockID) != (i == 1 || i == 3) {
 			t.Errorf("block %d is %d", i, id)
 		}
 	}

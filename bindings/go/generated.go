@@ -324,15 +324,15 @@ const (
 	// return, so a wrong hint costs little. Similar are those below 200 ms, those of 200 to 400 ms,
 	// of 400 to 800 ms and so on, doubling, and those of 3,276.8 s or more. Other policies ignore
 	// it. Forks and snapshots inherit it.
-	HintReturn HintAction = 2
+	HintExpectReturn HintAction = 2
 	// Keeps what is in memory before End, in use or not, until the duration has passed, UNPIN ends
 	// it, or a call needs the blocks. What is cached later is not pinned: pin again after the
 	// prefill or PREFETCH. Pins that end at the same cached block, even those of other prompts with
 	// the same prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
 	HintPin HintAction = 3
-	// Ends the pin that PIN made with the same target and End, even if it was clipped; and a pin of
-	// a longer text that was clipped within this one. Tokens of the result says how many tokens
-	// were pinned.
+	// Ends one pin: of those of prefixes of this text that PIN was asked for up to End or beyond,
+	// the longest, even if another caller made it. So a pin that was clipped is found by its own
+	// End. Tokens of the result says how many tokens were pinned.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. Takes only free and evictable blocks,
@@ -360,7 +360,7 @@ type HintOutcome int32
 
 // Values of HintOutcome.
 const (
-	// Done; SET_RETENTION and RETURN of a session: kept until it ends.
+	// Done; SET_RETENTION and EXPECT_RETURN of a session: kept until it ends.
 	HintOutcomeDone HintOutcome = 1
 	// Done for fewer tokens than asked; the reason says why.
 	HintOutcomeClipped HintOutcome = 2
@@ -432,8 +432,10 @@ const (
 // generation reached its limit.
 type PoolStats struct {
 	// Capacity. With GroupsShareMemory: blocks in the pages that the group has now.
-	Blocks     uint64
-	FreeBlocks uint64 // Blocks that can be allocated.
+	Blocks uint64
+	// Blocks neither held nor retired. A cache can also get evictable ones, and those of free
+	// pages.
+	FreeBlocks uint64
 	HeldBlocks uint64 // Blocks with references.
 	// The most blocks held at once so far; over all groups, the sum of the peaks of each. An
 	// estimate if the pool has more than 4032 blocks and several threads took blocks at the same
@@ -459,8 +461,9 @@ type CacheStats struct {
 	Tokens uint64
 	// Slots that hold a token, over all groups; a shared block counts once.
 	FilledSlots uint64
-	// Bytes mapped or allocated for blocks: K, V, states, and key bounds of chosen blocks.
-	MemoryBytes     uint64
+	// Bytes that the library has mapped or allocated for blocks: K, V, states, and key bounds of
+	// chosen blocks. With StorageExternal only the key bounds.
+	MappedBytes     uint64
 	CopiedBlocks    uint64 // Blocks copied by copy-on-write so far.
 	Commits         uint64 // Batches committed so far.
 	CommittedTokens uint64 // Tokens committed so far.
@@ -543,7 +546,8 @@ type PrefixStats struct {
 // Without windows and states, all blocks before it are cached as well; with them, some may be
 // missing. This struct will never grow.
 type PrefixEvent struct {
-	Number uint64 // Counts from 0.
+	// One more than that of the event before it; the first one is random.
+	Number uint64
 	// Hash of the block and all blocks before it: see pkv_prefix_hash_blocks.
 	Hash uint64
 	// Hash of the previous block; for the first block, of the salt.
@@ -557,7 +561,7 @@ type HintResult struct {
 	Outcome HintOutcome // Whether it was done.
 	Reason  HintReason  // Why it was not done, or not for all tokens.
 	// How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH,
-	// STORE, DEMOTE) of everything before End. RETURN: all tokens of the session.
+	// STORE, DEMOTE) of everything before End. EXPECT_RETURN: all tokens of the session.
 	Tokens uint64
 }
 
@@ -758,7 +762,7 @@ type ChosenBlocks struct {
 	TokensPerChoice int
 	ListBlocks      int // Indices in each list of Lists.
 	// [choices][KVHeads][ListBlocks]: the blocks to read instead of TopBlocks, as ascending indices
-	// in the block table (or ErrOutOfRange), filled up with NoBlock. They may include blocks that
+	// in the block table (or ErrOutOfRange), filled up with NoBlockID. They may include blocks that
 	// are read anyway. nil: TopBlocks must be set.
 	Lists []uint32
 }
@@ -806,8 +810,8 @@ type FileConfig struct {
 	// Sequences without a salt are accepted in both cases, so never load an unencrypted file that
 	// others can write.
 	TrustSalts bool
-	// For saving to PATH: whether the call waits until the file is on disk. Default DurabilityOn.
-	// For other kinds, DurabilityOn is ErrUnsupported.
+	// For saving: whether the call waits until the file is on disk. DurabilityDefault: with PATH it
+	// does; other kinds cannot, and DurabilityOn is ErrUnsupported for them.
 	Durability Durability
 	// Identifies what K and V depend on besides the config and the tokens: the weights, RoPE
 	// settings, the rank with tensor or pipeline parallelism, and for opaque groups the order of

@@ -7,7 +7,7 @@ import (
 	raw "github.com/pagedkv/pagedkv/bindings/go/internal/generated"
 )
 
-// Never is the duration of a HintReturn whose text will not continue.
+// Never is the duration of a HintExpectReturn whose text will not continue.
 const Never = time.Duration(math.MaxInt64)
 
 // Hint says what to do with the cached blocks of tokens [First, End) of a text or a session.

@@ -74,7 +74,7 @@ func (p *player) compareDevice(session *pagedkv.Session) {
 		p.status(object{}, err)
 		for i, history := range want {
 			block := table[i/slotsPerBlock]
-			if block != pagedkv.NoBlock {
+			if block != pagedkv.NoBlockID {
 				p.equal("history", slots[int(block)*slotsPerBlock+i%slotsPerBlock], history)
 			}
 		}

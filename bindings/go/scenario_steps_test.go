@@ -143,7 +143,7 @@ func (p *player) table(o object) {
 	}
 	gone := 0
 	for _, id := range table {
-		if id == pagedkv.NoBlock {
+		if id == pagedkv.NoBlockID {
 			gone++
 		}
 	}
@@ -154,7 +154,7 @@ func (p *player) table(o object) {
 		p.status(object{}, err)
 		same := 0
 		for i := range table {
-			if i < len(other) && table[i] == other[i] && table[i] != pagedkv.NoBlock {
+			if i < len(other) && table[i] == other[i] && table[i] != pagedkv.NoBlockID {
 				same++
 			}
 		}

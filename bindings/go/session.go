@@ -10,8 +10,8 @@ import (
 const (
 	// NoToken is a token whose id is unknown.
 	NoToken int32 = raw.NoToken
-	// NoBlock is the entry in a block table for a block that left the window.
-	NoBlock uint32 = raw.NoBlock
+	// NoBlockID is the entry in a block table for a block that left the window.
+	NoBlockID uint32 = raw.NoBlockID
 )
 
 // SessionID names an open session. ChooseVictims returns such ids; they do not keep a session from
@@ -173,7 +173,7 @@ func (s *Session) Info() (SessionInfo, error) {
 }
 
 // BlockTable returns the block ids of one group, including reserved blocks. A block that left the
-// window is NoBlock.
+// window is NoBlockID.
 func (s *Session) BlockTable(group int) ([]uint32, error) {
 	n := numbers{op: "block table"}
 	number := n.u32("group", group)

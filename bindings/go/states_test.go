@@ -143,7 +143,7 @@ func TestAPathOfADraftIsAccepted(t *testing.T) {
 
 func TestEnginesWithStatesOfTheirOwn(t *testing.T) {
 	session := open(t, newHybrid(t, pagedkv.StorageExternal))
-	last := pagedkv.NoBlock
+	last := pagedkv.NoBlockID
 	for at := 0; at < 40; at += 8 {
 		batch := begin(t, session.Cache(), step(session, 8))
 		refused(t, errorOf(batch.States(1)), pagedkv.ErrUnsupported)

@@ -44,7 +44,8 @@ typedef struct pkv_batch_t* pkv_batch;
  * Begins a step: reserves the blocks for all new tokens in all groups, for every session or for
  * none. If free and evictable blocks do not suffice, it also frees blocks that left a window (see
  * pkv_layer_group), but only if the step can then begin; they stay free even if the batch is
- * aborted.
+ * aborted. If there are enough blocks, but other threads are moving some, it waits for these, up to
+ * about a second; so do pkv_session_reserve and pkv_session_resume.
  *
  * @param      cache       The cache of the sessions.
  * @param      n           The number of sessions.
@@ -267,7 +268,7 @@ PKV_API pkv_status pkv_batch_get_states(pkv_batch batch, uint32_t layer, const v
  *
  * @param      batch     The batch.
  * @param      group     The index of the group.
- * @param[out] before    [sessions]: the block with the state of each session; PKV_NO_BLOCK: the
+ * @param[out] before    [sessions]: the block with the state of each session; PKV_NO_BLOCK_ID: the
  *                       session has no token yet. May be NULL.
  * @param[out] indptr    [sessions + 1]: where the states of each session begin, and the end.
  * @param      capacity  Entries that tokens and after have room for.

@@ -26,7 +26,8 @@ extern "C" {
  *
  * Every function that can fail returns a pkv_status, and writes its results through pointers. A
  * call that fails changes nothing and writes nothing, unless its description says otherwise. (A
- * call that finds too few blocks may have evicted cached ones, and freed those that left a window.)
+ * call that needs blocks evicts cached ones, ends pins and frees blocks that left a window only if
+ * it can then have all it needs. If other threads take them first, it fails, and they stay gone.)
  *
  * The hundreds digit of a status is its family:
  *
@@ -290,8 +291,8 @@ typedef struct pkv_runner {
 /**
  * Functions that copy the bytes of blocks which only the engine can read, for example on a device:
  * those of opaque layer groups (cache.h). They are hooks. A call copies n different blocks of one
- * group, and returns when the copy is complete. No step waits for a call, and the library holds no
- * lock in it.
+ * group, and returns when the copy is complete. The library holds no lock in it, and steps do not
+ * wait for it, except as pkv_batch_begin says.
  *
  * The library does not synchronise these copies with a device: read must wait until the work of all
  * committed steps is complete, and write until kernels started earlier are. The simplest way is to

@@ -54,7 +54,7 @@ typedef struct pkv_chosen_blocks {
   uint32_t list_blocks; /**< Indices in each list of `lists`. */
   /**
    * [choices][kv_heads][list_blocks]: the blocks to read instead of top_blocks, as ascending
-   * indices in the block table (or OUT_OF_RANGE), filled up with PKV_NO_BLOCK. They may include
+   * indices in the block table (or OUT_OF_RANGE), filled up with PKV_NO_BLOCK_ID. They may include
    * blocks that are read anyway. NULL: top_blocks must be set.
    */
   const uint32_t* lists;
@@ -90,9 +90,9 @@ typedef struct pkv_block_outputs {
 /**
  * Frees blocks anywhere in a session, in one layer group (as H2O and SnapKV do;
  * guide/forget.md). The remaining tokens keep their positions. In this group, later steps attend as
- * if the tokens of these blocks were masked. The block table has PKV_NO_BLOCK for a dropped block,
- * KV indices leave it out, and pkv_session_read of its tokens returns OUT_OF_RANGE. So does a trim
- * after which the next token would go into it; pkv_session_get_trim_point accounts for that.
+ * if the tokens of these blocks were masked. The block table has PKV_NO_BLOCK_ID for a dropped
+ * block, KV indices leave it out, and pkv_session_read of its tokens returns OUT_OF_RANGE. So does
+ * a trim after which the next token would go into it; pkv_session_get_trim_point accounts for that.
  *
  * Beginning with the first dropped block, the session shares no blocks through the prefix index:
  * blocks that only this session used leave it, and later tokens do not enter it. A resume after

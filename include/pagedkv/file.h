@@ -10,7 +10,8 @@
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
- * of the file, or returns an error and leaves the cache unchanged.
+ * of the file, or none. If it fails, the cache is unchanged, except that a load from a pipe or from
+ * functions without rewind may have evicted cached blocks.
  *
  * Threads: every function may be called from any thread. A save first takes snapshots; then other
  * threads may use the sessions while it writes. Only the calling thread waits for the stream and
@@ -99,8 +100,8 @@ typedef struct pkv_file_config {
    */
   uint32_t trust_salts;
   /**
-   * For saving to PATH: whether the call waits until the file is on disk. Default ON. For other
-   * kinds, ON is UNSUPPORTED.
+   * For saving: whether the call waits until the file is on disk. DEFAULT: with PATH it does; other
+   * kinds cannot, and ON is UNSUPPORTED for them.
    */
   pkv_durability durability;
   /**

@@ -5,8 +5,9 @@
  * A hint is an action for a target: a range [first, end) of a session or of a prompt (tokens with a
  * salt). Its result says what was done. A hint acts on whole blocks: those that lie fully inside
  * the range. A block is reachable only through the blocks before it, so PIN, UNPIN, PREFETCH and
- * STORE start at token 0, whatever `first` is. `first` and `end` are always checked, even if the
- * action ignores them.
+ * STORE start at token 0, whatever `first` is. A range is always checked, even if the action
+ * ignores it: `first` may not be after `end`, nor `end` after a prompt. (After a session it may be:
+ * tokens can follow.)
  *
  * A hint never makes a step fail, except for a moment while block_io copies blocks to or from a
  * store (store.h). If begin, reserve or resume lack blocks because of pins, they end pins, those
@@ -54,7 +55,7 @@ typedef enum pkv_hint_action PKV_ENUM {
    * 800 ms and so on, doubling, and those of 3,276.8 s or more. Other policies ignore it. Forks and
    * snapshots inherit it.
    */
-  PKV_HINT_RETURN = 2,
+  PKV_HINT_EXPECT_RETURN = 2,
   /**
    * Keeps what is in memory before `end`, in use or not, until the duration has passed, UNPIN ends
    * it, or a call needs the blocks. What is cached later is not pinned: pin again after the prefill
@@ -63,9 +64,9 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_PIN = 3,
   /**
-   * Ends the pin that PIN made with the same target and `end`, even if it was clipped; and a pin of
-   * a longer text that was clipped within this one. `tokens` of the result says how many tokens
-   * were pinned.
+   * Ends one pin: of those of prefixes of this text that PIN was asked for up to `end` or beyond,
+   * the longest, even if another caller made it. So a pin that was clipped is found by its own
+   * `end`. `tokens` of the result says how many tokens were pinned.
    */
   PKV_HINT_UNPIN = 4,
   /**
@@ -98,7 +99,7 @@ typedef enum pkv_hint_action PKV_ENUM {
 
 /** Whether a hint was carried out. */
 typedef enum pkv_hint_outcome PKV_ENUM {
-  /** Done; SET_RETENTION and RETURN of a session: kept until it ends. */
+  /** Done; SET_RETENTION and EXPECT_RETURN of a session: kept until it ends. */
   PKV_HINT_OUTCOME_DONE = 1,
   PKV_HINT_OUTCOME_CLIPPED = 2, /**< Done for fewer tokens than asked; the reason says why. */
   /** STORE, DEMOTE and PREFETCH: queued. DROP of an open session: happens when it is closed. */
@@ -125,7 +126,7 @@ typedef enum pkv_hint_reason PKV_ENUM {
   PKV_HINT_REASON_NO_INDEX = 7
 } pkv_hint_reason;
 
-/** Pass it as duration_ms of RETURN to mean that the text will not continue. */
+/** Pass it as duration_ms of EXPECT_RETURN to mean that the text will not continue. */
 #define PKV_RETURN_NEVER UINT64_MAX
 
 /** A hint. */
@@ -143,7 +144,7 @@ typedef struct pkv_hint {
   uint32_t reserved;       /**< Must be 0. */
   /**
    * SET_RETENTION and PIN: for how long. PREFETCH: how long it may wait before it starts. 0: no
-   * limit. RETURN: in how long. Others ignore it.
+   * limit. EXPECT_RETURN: in how long. Others ignore it.
    */
   uint64_t duration_ms;
 } pkv_hint;
@@ -156,7 +157,7 @@ typedef struct pkv_hint_result {
   uint32_t reserved;        /**< 0. */
   /**
    * How many tokens the hint covers, in full blocks: of the range, or (PIN, UNPIN, PREFETCH, STORE,
-   * DEMOTE) of everything before `end`. RETURN: all tokens of the session.
+   * DEMOTE) of everything before `end`. EXPECT_RETURN: all tokens of the session.
    */
   uint64_t tokens;
 } pkv_hint_result;
@@ -170,16 +171,17 @@ typedef struct pkv_hint_result {
  * @param[out] result  What was done. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
- * after end; RETURN), OUT_OF_RANGE (first or end is after the prompt), LIMIT_REACHED. Since 1.0.
+ * after end; EXPECT_RETURN), OUT_OF_RANGE (first or end is after the prompt), LIMIT_REACHED.
+ * Since 1.0.
  */
 PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, const pkv_hint* hint,
                                    pkv_hint_result* result);
 
 /**
- * Gives a hint about a session. SET_RETENTION, RETURN, DEMOTE and DROP are kept until it is closed,
- * and inherited by forks and snapshots. PIN, UNPIN, PREFETCH, STORE and DEMOTE apply now, to the
- * session's token ids up to the first unknown one; a larger `end` is clipped to these. If the
- * session is suspended, SET_RETENTION also applies now, to the remembered ids, and DROP applies
+ * Gives a hint about a session. SET_RETENTION, EXPECT_RETURN, DEMOTE and DROP are kept until it is
+ * closed, and inherited by forks and snapshots. PIN, UNPIN, PREFETCH, STORE and DEMOTE apply now,
+ * to the session's token ids up to the first unknown one; a larger `end` is clipped to these. If
+ * the session is suspended, SET_RETENTION also applies now, to the remembered ids, and DROP applies
  * only now.
  *
  * @param      session  The session.

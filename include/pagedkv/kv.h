@@ -4,11 +4,9 @@
  * An engine with its own blocks and scheduler describes its memory with a pkv_kv_view, writes the
  * rows of a step to their slots, and calls pkv_kv_attend (attention.h):
  *
- *   pkv_kv_view_init(&kv, &bytes);   computes the size
- *   kv.k = aligned_alloc(64, bytes);
- *   pkv_kv_view_init(&kv, &bytes);   sets the addresses
- *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
- *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out, NULL);
+ *   pkv_kv_view_init(&kv, &bytes);   computes the size kv.k = aligned_alloc(64, bytes);
+ *   pkv_kv_view_init(&kv, &bytes);   sets the addresses pkv_kv_write_slots(NULL, &kv, rows, slots,
+ *   &k, &v); pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out, NULL);
  *
  * Threads: every function may be called from any thread. The caller must not write a slot while
  * another call reads or writes it. With PACKED, this holds for all 16 slots of its tile.
@@ -76,8 +74,9 @@ typedef struct pkv_kv_view {
 /**
  * Returns where one layer of a cache with storage INTERNAL is in memory: for pkv_kv_attend, and
  * with layout PLAIN for kernels of your own. Do not write to it, not even with pkv_kv_write. The
- * addresses stay valid as long as the cache. pkv_session_get_block_table returns the blocks of each
- * session.
+ * addresses stay valid as long as the cache, and a call with a view is not a call on the cache:
+ * pkv_cache_destroy does not notice it, so wait for it first. pkv_session_get_block_table returns
+ * the blocks of each session.
  *
  * @param      cache  The cache.
  * @param      layer  The layer of the model.
@@ -97,7 +96,7 @@ PKV_API pkv_status pkv_cache_get_kv_view(pkv_cache cache, uint32_t layer, pkv_kv
  *                        rotation_matrices), and k to the memory for K and V, preferably aligned to
  *                        64 bytes. The call sets v, k_bytes, v_bytes and the strides. With k NULL,
  *                        v is NULL.
- * @param[out]    bytes   The size of K and V together.
+ * @param[out]    bytes   The size of K and V together, rounded up to a multiple of 64.
  *
  * Statuses: INVALID_ARGUMENT, OVERFLOW, UNSUPPORTED (Q8_0 or Q4_0 with PACKED). Since 1.0.
  */

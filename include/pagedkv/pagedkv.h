@@ -103,9 +103,10 @@
  *   pkv_compute   everything except destroy
  *   pkv_store     one call, and none once a cache has taken it
  *
- * Getters are the functions with "get" in their names, and pkv_hint_session: they are short, and a
- * call that changes or closes a session or batch waits for those that run. Readers take longer
- * (pkv_session_read, fork, snapshot, save). Any other call that conflicts with a running one
+ * Getters are the functions with "get" in their names, and pkv_hint_session. Those of sessions and
+ * batches are short, and a call that changes or closes one waits for those that run. Statistics
+ * look at every block and lock the prefix index: do not ask for them in each step. Readers take
+ * longer (pkv_session_read, fork, snapshot, save). Any other call that conflicts with a running one
  * returns PKV_BUSY and changes nothing: a change while a reader or another change runs, and any
  * call while a change runs. The exceptions are the two validate functions: they do not detect the
  * conflict and may report errors that do not exist, so the caller must make sure that nothing else

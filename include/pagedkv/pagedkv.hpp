@@ -573,7 +573,7 @@ class Batch : public detail::Owner<pkv_batch, pkv_batch_abort> {
   };
   /** What state_blocks() returns. */
   struct StateBlocks {
-    std::vector<uint32_t> before; /**< The block of each session; PKV_NO_BLOCK: no token yet. */
+    std::vector<uint32_t> before; /**< The block of each session; PKV_NO_BLOCK_ID: no token yet. */
     std::vector<uint32_t> indptr; /**< Where the kept states of each session begin, and the end. */
     std::vector<uint32_t> tokens; /**< The new token after which each state is kept. */
     std::vector<uint32_t> after;  /**< The blocks of these states. */

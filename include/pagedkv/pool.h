@@ -40,9 +40,10 @@ typedef uint64_t pkv_block;
 #define PKV_BLOCK_ID(block) ((uint32_t)(block))
 
 /**
- * In a block table: no block, for example because it left the window. In a list: an unused entry.
+ * In a block table: no block, for example because it left the window. In a list of chosen blocks:
+ * an unused entry.
  */
-#define PKV_NO_BLOCK ((uint32_t)0xFFFFFFFFu)
+#define PKV_NO_BLOCK_ID ((uint32_t)0xFFFFFFFFu)
 
 /** Options for pkv_pool_create. */
 typedef struct pkv_pool_config {

@@ -29,10 +29,10 @@
  * Counts are in tokens of full blocks, except for lookup_tokens and matched_tokens. A token counts
  * once, however many layer groups have a block for it.
  *
- * Threads: every function may be called from any thread. Matching, publishing and evicting lock the
- * index. A commit that fills a block only tries to lock it: if another thread has the lock, a later
- * step or the end of the session publishes the block. A begin that has to evict waits for it, and
- * so does the first commit after a match that ended inside a block.
+ * Threads: every function may be called from any thread. Matching, publishing, evicting and
+ * statistics lock the index. A commit that fills a block only tries to lock it: if another thread
+ * has the lock, a later step or the end of the session publishes the block. A begin that has to
+ * evict waits for it, and so does the first commit after a match that ended inside a block.
  */
 #ifndef PAGEDKV_PREFIX_H
 #define PAGEDKV_PREFIX_H
@@ -190,7 +190,7 @@ typedef enum pkv_prefix_event_kind PKV_ENUM {
  * never grow.
  */
 typedef struct pkv_prefix_event {
-  uint64_t number;   /**< Counts from 0. */
+  uint64_t number;   /**< One more than that of the event before it; the first one is random. */
   uint64_t hash;     /**< Hash of the block and all blocks before it: see pkv_prefix_hash_blocks. */
   uint64_t parent;   /**< Hash of the previous block; for the first block, of the salt. */
   uint64_t position; /**< Position of its first token in the sequence. */
@@ -203,8 +203,8 @@ typedef struct pkv_prefix_event {
  * own.
  *
  * @param         cache   The cache.
- * @param[in,out] next    In: the number of the first event to read, 0 at first. Out: the number of
- *                        the next one.
+ * @param[in,out] next    In: the number of the first event to read; 0: the first of all. Out: the
+ *                        number of the next one.
  * @param         n       How many events to read at most.
  * @param[out]    events  [n]: the events.
  * @param[out]    count   How many were read.
@@ -213,7 +213,7 @@ typedef struct pkv_prefix_event {
  *                        pkv_prefix_probe about the prompts that you know. May be NULL.
  *
  * Statuses: UNSUPPORTED (no index, or max_events is 0 in its config), OUT_OF_RANGE (*next is of
- * another cache: this one has had fewer events; begin at 0 and probe). Since 1.0.
+ * another cache: forget what that one had, and begin at 0). Since 1.0.
  */
 PKV_API pkv_status pkv_prefix_read_events(pkv_cache cache, uint64_t* next, size_t n,
                                           pkv_prefix_event* events, size_t* count, uint64_t* lost);

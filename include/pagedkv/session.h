@@ -249,13 +249,13 @@ PKV_API pkv_status pkv_session_get_info(pkv_session session, pkv_session_info* o
  * Returns the block table of one group: ids[i] is the block of positions [i * block_size, (i + 1) *
  * block_size). It includes reserved blocks, and during a batch those of the step: new ones and
  * copies. In a group with states, ids[i] is the block of the last state within these positions, or
- * PKV_NO_BLOCK, as most entries are. Reserved blocks and those of a step are then not included.
+ * PKV_NO_BLOCK_ID, as most entries are. Reserved blocks and those of a step are then not included.
  *
  * @param      session   The session.
  * @param      group     The index of the group.
  * @param      capacity  Entries that ids has room for.
- * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK if the block left the window (one step
- *                       late: see pkv_layer_group).
+ * @param[out] ids       [capacity]: block ids; PKV_NO_BLOCK_ID if the block left the window (one
+ * step late: see pkv_layer_group).
  * @param[out] count     How many entries there are.
  *
  * Statuses: OUT_OF_RANGE, BUFFER_TOO_SMALL. Since 1.0.

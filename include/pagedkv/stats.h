@@ -21,7 +21,9 @@ typedef struct pkv_pool_stats {
   uint32_t reserved;    /**< 0. */
   /** Capacity. With groups_share_memory: blocks in the pages that the group has now. */
   uint64_t blocks;
-  uint64_t free_blocks; /**< Blocks that can be allocated. */
+  /** Blocks neither held nor retired. A cache can also get evictable ones, and those of free pages.
+   */
+  uint64_t free_blocks;
   uint64_t held_blocks; /**< Blocks with references. */
   /**
    * The most blocks held at once so far; over all groups, the sum of the peaks of each. An
@@ -55,8 +57,11 @@ typedef struct pkv_cache_stats {
   uint64_t tokens; /**< Committed tokens of all sessions; shared ones count in each session. */
   /** Slots that hold a token, over all groups; a shared block counts once. */
   uint64_t filled_slots;
-  /** Bytes mapped or allocated for blocks: K, V, states, and key bounds of chosen blocks. */
-  uint64_t memory_bytes;
+  /**
+   * Bytes that the library has mapped or allocated for blocks: K, V, states, and key bounds of
+   * chosen blocks. With storage EXTERNAL only the key bounds.
+   */
+  uint64_t mapped_bytes;
   uint64_t copied_blocks;    /**< Blocks copied by copy-on-write so far. */
   uint64_t commits;          /**< Batches committed so far. */
   uint64_t committed_tokens; /**< Tokens committed so far. */

@@ -23,8 +23,8 @@
  * when they are first needed: one writes to the store, one reads. The writer has a low priority,
  * and while steps run it mostly sleeps, unless a thread waits in pkv_cache_flush_store. Steps never
  * wait for a call of the store or of block_io, so a store that is slow, full or unreachable only
- * costs hits. But a begin that lacks blocks waits, up to a second, for those that these threads or
- * other calls are moving.
+ * costs hits. But a begin that lacks blocks waits for those that these threads or other calls are
+ * moving: see pkv_batch_begin.
  *
  * For opaque groups, each of the two threads copies a small part of the blocks at a time by
  * block_io. A block that is being copied is in use (block_io_blocks of pkv_cache_stats), so

@@ -41,8 +41,8 @@ pkv_status pkv_hint_prompt(pkv_cache handle, const pkv_prompt* prompt, const pkv
     const auto [salt, tokens] = check_text(prompt, "prompt");
     const Hint known = read_hint(hint);
     check_result(result);
-    if (known.action == PKV_HINT_RETURN)
-      fail(PKV_INVALID_ARGUMENT, "RETURN is a hint about a session, not about a prompt");
+    if (known.action == PKV_HINT_EXPECT_RETURN)
+      fail(PKV_INVALID_ARGUMENT, "EXPECT_RETURN is a hint about a session, not about a prompt");
     if (std::max(known.first, known.end) > tokens.size())
       fail(PKV_OUT_OF_RANGE, "a range up to token %llu; the prompt has %zu",
            llu(std::max(known.first, known.end)), tokens.size());

@@ -57,7 +57,7 @@ static inline TokenMask own_mask(const QueryView& query, uint64_t tile) {
 
 // Returns whether the tokens of a tile are in a hole of the block table.
 static inline bool in_hole(const KvView& kv, uint64_t tile) {
-  return kv.has_holes && kv.blocks[tile / kv.block_size] == PKV_NO_BLOCK;
+  return kv.has_holes && kv.blocks[tile / kv.block_size] == PKV_NO_BLOCK_ID;
 }
 
 // The tokens of a tile that a query of a task sees.

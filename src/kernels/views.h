@@ -62,7 +62,7 @@ struct KvView {
   uint32_t block_size;     // tokens per block; unused if blocks is NULL
   uint32_t kv_heads;
   pkv_layout layout;
-  // True if entries of the block table may be PKV_NO_BLOCK. No query sees the tokens of such an
+  // True if entries of the block table may be PKV_NO_BLOCK_ID. No query sees the tokens of such an
   // entry, and block_size is then a multiple of tile_tokens.
   bool has_holes = false;
 };

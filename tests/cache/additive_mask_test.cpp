@@ -187,7 +187,7 @@ TEST_F(AdditiveMask, Refusals) {
   EXPECT_EQ("mask: 69 columns from position 0 on do not reach the 70 positions of sequence 2",
             refused(params));
   mask.columns = 70;
-  const std::vector<uint32_t> lists(total * kv_heads, PKV_NO_BLOCK);
+  const std::vector<uint32_t> lists(total * kv_heads, PKV_NO_BLOCK_ID);
   params.choose(lists.data(), 1);
   EXPECT_EQ("chosen_blocks and a mask of kind F16 cannot be combined",
             refused(params, PKV_UNSUPPORTED));

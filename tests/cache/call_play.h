@@ -476,7 +476,7 @@ class CallPlay : public DrawnCall {
     const auto list =
         lists_.begin() +
         static_cast<std::ptrdiff_t>((size_t{choice_of(row)} * model_.kv_heads + head) * top_);
-    const auto end = std::find(list, list + top_, PKV_NO_BLOCK);
+    const auto end = std::find(list, list + top_, PKV_NO_BLOCK_ID);
     const auto [first, last] = queries_of_choice(row);
     if (row != first) return;
     double worst_chosen = HUGE_VAL, best_left = -HUGE_VAL;
@@ -512,7 +512,7 @@ class CallPlay : public DrawnCall {
     std::vector<uint32_t> tables;
     for (const Session& session : sessions) {
       std::vector<uint32_t> table = block_table(session);
-      table.resize(stride_, PKV_NO_BLOCK);
+      table.resize(stride_, PKV_NO_BLOCK_ID);
       tables.insert(tables.end(), table.begin(), table.end());
     }
     tables.push_back(0);

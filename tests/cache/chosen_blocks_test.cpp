@@ -85,7 +85,7 @@ TEST(ChosenBlocks, AreNotThoseThatAWindowAndAMaskHideTogether) {
   std::vector<uint32_t> chosen(2);
   params.block_outputs.chosen = chosen.data();
   attend(batch, 0, q, out, &params);
-  EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK}), chosen);
+  EXPECT_EQ((std::vector<uint32_t>{11, PKV_NO_BLOCK_ID}), chosen);
 }
 
 // A prompt of one layer, in which 64 queries choose together.
@@ -337,7 +337,7 @@ TEST(ChosenBlocks, CountInTheStatistics) {
   Session session = open(cache);
   Random random(3);
   step(cache, session, model, 100, random);
-  const uint64_t before = stats_of(cache).memory_bytes;
+  const uint64_t before = stats_of(cache).mapped_bytes;
   Batch batch = begin(cache, {session}, {1});
   KeysValues rows = rows_of(model, 1);
   write(batch, 0, model, rows);
@@ -346,10 +346,10 @@ TEST(ChosenBlocks, CountInTheStatistics) {
   const pkv_tensor queries = q.tensor(), outputs = out.tensor();
   params.choose(4);  // as many as there are to choose from
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
-  EXPECT_EQ(before, stats_of(cache).memory_bytes);
+  EXPECT_EQ(before, stats_of(cache).mapped_bytes);
   params.choose(2);
   CHECK(pkv_batch_attend(batch, 0, &params, &queries, &outputs, nullptr));
-  EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).memory_bytes);
+  EXPECT_EQ(before + 64 * 64 * 4, stats_of(cache).mapped_bytes);
 }
 
 }  // namespace

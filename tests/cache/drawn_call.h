@@ -440,7 +440,7 @@ class DrawnCall {
           for (uint32_t n = below(list_size_ + 1); n > 0; n--)
             list.insert(below(blocks_of(sequences_[queries_[row].sequence])));
           lists_.insert(lists_.end(), list.begin(), list.end());
-          lists_.insert(lists_.end(), list_size_ - list.size(), PKV_NO_BLOCK);
+          lists_.insert(lists_.end(), list_size_ - list.size(), PKV_NO_BLOCK_ID);
         }
       }
       lists_.push_back(0);

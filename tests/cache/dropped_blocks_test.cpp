@@ -25,7 +25,7 @@ TEST(DroppedBlocks, GivesTheirMemoryBackAndAnswersOfThem) {
   EXPECT_EQ(4u, info_of(session).blocks);
   EXPECT_EQ(100u, length_of(session));
   std::vector<uint32_t> table = block_table(session);
-  for (const size_t i : {0, 2, 3}) EXPECT_EQ(PKV_NO_BLOCK, table[i]);
+  for (const size_t i : {0, 2, 3}) EXPECT_EQ(PKV_NO_BLOCK_ID, table[i]);
   const std::vector<int64_t> slots = kv_indices(cache, session);
   ASSERT_EQ(100u - 3 * block_size, slots.size());
   EXPECT_EQ(int64_t{table[1]} * block_size, slots[0]);
@@ -194,7 +194,7 @@ TEST(DroppedBlocksInFiles, ComeBackAsTheyWere) {
               materialize(loaded[0], 0, model, size, size));
     const std::vector<uint32_t> table = block_table(loaded[0]);
     for (size_t i = 0; i < table.size(); i++)
-      EXPECT_EQ(i * 16 / size == 0 || i * 16 / size == 2, table[i] == PKV_NO_BLOCK) << i;
+      EXPECT_EQ(i * 16 / size == 0 || i * 16 / size == 2, table[i] == PKV_NO_BLOCK_ID) << i;
     if (size == 32) continue;
     config.block_size = 32;
     const Cache large = create(config);

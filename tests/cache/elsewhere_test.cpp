@@ -114,7 +114,7 @@ TEST(Elsewhere, APlanCountsTheEnginesBytes) {
   EXPECT_EQ(2u * 9, plan.bytes_per_token) << "130 bytes of 16 tokens, rounded up";
   EXPECT_EQ(32 * EngineMemory::block_bytes, plan.memory_bytes);
   EXPECT_EQ(16u * 16, plan.tokens);
-  EXPECT_EQ(0u, stats_of(create(config)).memory_bytes) << "the library has none of them";
+  EXPECT_EQ(0u, stats_of(create(config)).mapped_bytes) << "the library has none of them";
   set_blocks(config, 0);
   config.memory_bytes = 20 * EngineMemory::block_bytes + 7;
   EXPECT_EQ(20u, sizes_of(config).blocks);

@@ -60,7 +60,7 @@ class EngineMemory {
                                      tokens.data(), after.data(), &count));
     for (size_t s = 0; s < sessions; s++) {
       const uint64_t expected = mark(s, 0);
-      EXPECT_EQ(expected == 0, before[s] == PKV_NO_BLOCK);
+      EXPECT_EQ(expected == 0, before[s] == PKV_NO_BLOCK_ID);
       if (expected != 0 && complete) {
         EXPECT_EQ(expected, state(group, before[s])) << "the state before a step";
       }

@@ -192,7 +192,7 @@ TEST_F(HintTest, APinEndsInTime) {
   set_time(100);
   clear();
   EXPECT_EQ(0u, probe(text(1, 64)));
-  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NONE, 0,
          hint(cache_, PKV_HINT_UNPIN, text(1, 64)));
 }
 
@@ -222,14 +222,12 @@ TEST_F(HintTest, AClippedPinIsEnded) {
   serve(whole);
   expect(PKV_HINT_OUTCOME_CLIPPED, PKV_HINT_REASON_LIMIT, 48, hint(cache_, PKV_HINT_PIN, whole));
   expect_done(32, hint(cache_, PKV_HINT_PIN, whole, "", {.end = 32}));
-  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
-         hint(cache_, PKV_HINT_UNPIN, other));
-  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NONE, 0, hint(cache_, PKV_HINT_UNPIN, other));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NONE, 0,
          hint(cache_, PKV_HINT_UNPIN, whole + text(2, 16)));
   expect_done(48, hint(cache_, PKV_HINT_UNPIN, whole));
   EXPECT_EQ(2u, figures().pinned_blocks);
-  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NOT_CACHED, 0,
-         hint(cache_, PKV_HINT_UNPIN, whole));
+  expect(PKV_HINT_OUTCOME_MISSING, PKV_HINT_REASON_NONE, 0, hint(cache_, PKV_HINT_UNPIN, whole));
   expect_done(32, hint(cache_, PKV_HINT_UNPIN, whole, "", {.end = 32}));
   EXPECT_EQ(0u, figures().pinned_blocks);
   // Two texts whose pins are clipped to one.

@@ -66,7 +66,7 @@ struct Twins {
     for (uint64_t n = random.below(4); n > 0; n--) {
       const Text other = draw();
       const pkv_hint given = draw_hint(other.size());
-      if (given.action != PKV_HINT_RETURN) hint(both, given.action, other, "loud", given);
+      if (given.action != PKV_HINT_EXPECT_RETURN) hint(both, given.action, other, "loud", given);
     }
     if (random.chance(20)) clock.advance(random.below(20));
   }

@@ -410,7 +410,7 @@ TEST_F(HostRows, NewTokensMoveTogether) {
 
   // So all blocks of new tokens are read, also those that are far before the last.
   ASSERT_EQ(20u, host.rows[3]);
-  host.tables[3 * host.stride] = PKV_NO_BLOCK;
+  host.tables[3 * host.stride] = PKV_NO_BLOCK_ID;
   sequences.block_tables = host.tables.data();
   REFUSED(PKV_OUT_OF_RANGE, try_attend(sequences, given));
 }

@@ -114,11 +114,11 @@ TEST(Hybrid, ALongSequenceHoldsABoundedWindowAndComputesTheSame) {
     CHECK(pkv_cache_validate(cache));
 
     // The table still counts from position 0. Entries of blocks that left the window hold
-    // PKV_NO_BLOCK.
+    // PKV_NO_BLOCK_ID.
     const std::vector<uint32_t> table = block_table(sequence.session(), 1);
     EXPECT_EQ(block_table(sequence.session(), 0).size(), table.size());
     EXPECT_EQ(table.size() - pool_stats_of(cache, 1).held_blocks,
-              static_cast<size_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK)));
+              static_cast<size_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK_ID)));
     Rows k(1, sliding.kv_heads, sliding.key_dim);
     const pkv_tensor keys = k.tensor();
     REFUSED(PKV_OUT_OF_RANGE, pkv_session_read(sequence.session(), 0, 0, 1, &keys, nullptr));

@@ -187,10 +187,10 @@ TEST(KnownBugs, TheTableHasNoBlocksBehindTheWindow) {
   for (int i = 0; i < 12; i++) step(cache, session, windowed, 8, random);
   const std::vector<uint32_t> table = block_table(session);
   const size_t held = static_cast<size_t>(
-      std::count_if(table.begin(), table.end(), [](uint32_t id) { return id != PKV_NO_BLOCK; }));
+      std::count_if(table.begin(), table.end(), [](uint32_t id) { return id != PKV_NO_BLOCK_ID; }));
   EXPECT_EQ(held, pool_stats_of(cache).held_blocks);
   EXPECT_LE(held, 3u);
-  for (size_t i = 0; i + held < table.size(); i++) EXPECT_EQ(PKV_NO_BLOCK, table[i]);
+  for (size_t i = 0; i + held < table.size(); i++) EXPECT_EQ(PKV_NO_BLOCK_ID, table[i]);
   step(cache, other, windowed, 32, random);
   for (const uint32_t id : block_table(other))
     EXPECT_EQ(0, std::count(table.begin(), table.end(), id)) << "a block of both";

@@ -52,7 +52,7 @@ TEST(MemoryDirectory, TheFileHasNoNameAndEndsWithTheCache) {
       EXPECT_EQ(1u, open_files(path).size());
       EXPECT_EQ(before, portable::count_descriptors());
       // All of its room is taken at once, so a disk that fills up later does no harm.
-      EXPECT_EQ(stats_of(cache).memory_bytes,
+      EXPECT_EQ(stats_of(cache).mapped_bytes,
                 sizes_of(in_file({2, 4, 2, 32}, path.c_str())).memory_bytes);
     }
     EXPECT_EQ(0u, open_files(path).size());

@@ -28,7 +28,7 @@ TEST(MemoryPlan, OfBlocksAndOfABudgetAgree) {
   budget.memory_bytes--;
   EXPECT_EQ(511u, sizes_of(budget).blocks);
   Cache cache = create(config);
-  EXPECT_EQ(939'524'096u, stats_of(cache).memory_bytes);
+  EXPECT_EQ(939'524'096u, stats_of(cache).mapped_bytes);
 }
 
 // The lengths of 64 sessions: 20,174 tokens, which fill 20,640 slots of blocks of 16.

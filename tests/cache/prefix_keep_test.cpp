@@ -241,7 +241,8 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   pkv_prefix_event events[16];
   size_t n = 99;
   CHECK(pkv_prefix_read_events(cache_, &next, 16, events, &n, &lost));
-  EXPECT_EQ(0u, n + next + lost);
+  EXPECT_EQ(0u, n + lost);
+  const uint64_t begin = next;
 
   const Text prompt = text(1, 48);
   serve(prompt, "a");
@@ -251,9 +252,9 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(2u, n);
   CHECK(pkv_prefix_read_events(cache_, &next, 14, events + 2, &n, nullptr));
   ASSERT_EQ(1u, n);
-  EXPECT_EQ(3u, next);
+  EXPECT_EQ(begin + 3, next);
   for (uint64_t i = 0; i < 3; i++) {
-    EXPECT_EQ(i, events[i].number);
+    EXPECT_EQ(begin + i, events[i].number);
     EXPECT_EQ(PKV_PREFIX_EVENT_PUBLISHED, events[i].kind);
     EXPECT_EQ(i * 16, events[i].position);
     EXPECT_EQ(hashes[i], events[i].hash);
@@ -287,15 +288,24 @@ TEST_F(PrefixKeep, EventsTellWhatIsCached) {
   EXPECT_EQ(PKV_PREFIX_EVENT_CLEARED, events[5].kind);
 
   for (int i = 0; i < 3; i++) serve(text(i, 48), "c");
-  uint64_t late = 2;
+  uint64_t late = begin + 2;
   CHECK(pkv_prefix_read_events(cache_, &late, 16, events, &n, &lost));
   EXPECT_EQ(8u, n) << "the last ones";
-  EXPECT_EQ(late - 8 - 2, lost);
+  EXPECT_EQ(late - 8 - (begin + 2), lost);
   EXPECT_EQ(late - 1, events[7].number);
 
-  uint64_t of_another_cache = late + 1;
-  REFUSED(PKV_OUT_OF_RANGE,
-          pkv_prefix_read_events(cache_, &of_another_cache, 16, events, &n, &lost));
+  uint64_t all = 0;
+  CHECK(pkv_prefix_read_events(cache_, &all, 16, events, &n, &lost));
+  EXPECT_EQ(late, all);
+  EXPECT_EQ(late - 8 - begin, lost);
+
+  make(6, config);  // A reader of the cache before, whose place this one might have had.
+  serve(prompt, "a");
+  for (uint64_t foreign : {begin + 1, late + 1, late, uint64_t{1}})
+    REFUSED(PKV_OUT_OF_RANGE, pkv_prefix_read_events(cache_, &foreign, 16, events, &n, &lost));
+  late = 0;
+  CHECK(pkv_prefix_read_events(cache_, &late, 16, events, &n, &lost));
+  EXPECT_EQ(3u, n);
   CHECK(pkv_prefix_read_events(cache_, &late, 16, events, &n, &lost));
   EXPECT_EQ(0u, n);
 }

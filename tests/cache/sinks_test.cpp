@@ -55,8 +55,8 @@ TEST_P(Sinks, BlocksBetweenSinksAndWindowAreGivenBack) {
   const std::vector<uint32_t> table = block_table(grown.session());
   ASSERT_EQ((length + block_size - 1) / block_size, table.size());
   for (uint64_t p = 0; p < length; p++)
-    EXPECT_EQ(readable(p), table[p / block_size] != PKV_NO_BLOCK) << p;
-  const auto gone = static_cast<uint64_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK));
+    EXPECT_EQ(readable(p), table[p / block_size] != PKV_NO_BLOCK_ID) << p;
+  const auto gone = static_cast<uint64_t>(std::count(table.begin(), table.end(), PKV_NO_BLOCK_ID));
   EXPECT_EQ(table.size(), pool_stats_of(cache, 0).held_blocks + gone);
   EXPECT_EQ(slots_read(grown.session(), length), kv_indices(cache, grown.session()));
 }
@@ -106,7 +106,7 @@ TEST_P(Sinks, ABatchTellsTheSlotsThatItReads) {
   std::vector<uint32_t> held;
   for (const pkv_session session : {first.session(), second.session()})
     for (const uint32_t id : block_table(session))
-      if (id != PKV_NO_BLOCK) held.push_back(id);
+      if (id != PKV_NO_BLOCK_ID) held.push_back(id);
   EXPECT_EQ(held, blocks);
 }
 

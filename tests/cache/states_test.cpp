@@ -306,12 +306,12 @@ TEST(States, WithStorageNoneTheEngineKeepsThemByBlock) {
         pkv_batch_get_state_blocks(batch, state_group, &before, indptr, 1, &token, &after, &count));
     ASSERT_EQ(1u, count);
     EXPECT_EQ(7u, token);
-    EXPECT_EQ(at == 0, before == PKV_NO_BLOCK);
+    EXPECT_EQ(at == 0, before == PKV_NO_BLOCK_ID);
     State state(100);
     for (size_t i = 0; i < 8; i++)
-      next_state(i > 0                    ? state.data()
-                 : before == PKV_NO_BLOCK ? nullptr
-                                          : slab[before].data(),
+      next_state(i > 0                       ? state.data()
+                 : before == PKV_NO_BLOCK_ID ? nullptr
+                                             : slab[before].data(),
                  1, whole[at + i], state);
     slab[after] = state;
     const void* pointers[1];

@@ -64,13 +64,13 @@ TEST_P(Suspend, BlocksGoAndTokensStay) {
   Cache cache = this->cache(8);
   Session session = open(cache);
   Text text(40);
-  const uint64_t slab = stats_of(cache).memory_bytes;
+  const uint64_t slab = stats_of(cache).mapped_bytes;
   text.step(cache, session, 40);
   EXPECT_EQ(3u, info_of(session).exclusive_blocks);
   CHECK(pkv_session_suspend(session));
   CHECK(pkv_session_suspend(session));  // A second call is OK, too.
   EXPECT_EQ(8u, pool_stats_of(cache).free_blocks);
-  EXPECT_EQ(slab, stats_of(cache).memory_bytes);
+  EXPECT_EQ(slab, stats_of(cache).mapped_bytes);
   EXPECT_EQ(1u, stats_of(cache).suspended_sessions);
   EXPECT_EQ(1u, stats_of(cache).suspensions);
   EXPECT_EQ(0u, stats_of(cache).tokens);

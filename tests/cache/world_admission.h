@@ -103,8 +103,8 @@ class Admission {
   static bool has_spare(const Talk& talk) {
     uint64_t held = 0;
     for (const std::vector<uint32_t>& table : tables_of(talk))
-      held += static_cast<uint64_t>(std::count_if(table.begin(), table.end(),
-                                                  [](uint32_t id) { return id != PKV_NO_BLOCK; }));
+      held += static_cast<uint64_t>(std::count_if(
+          table.begin(), table.end(), [](uint32_t id) { return id != PKV_NO_BLOCK_ID; }));
     return info_of(talk.session).blocks > held;
   }
 

@@ -41,7 +41,7 @@ class WorldIndex : protected WorldSteps {
     if (random_.chance(50) && !talks_.empty()) {
       hint(talks_[random_.below(talks_.size())].session, given.action, given);
       if (given.action == PKV_HINT_UNPIN) pins_.clear();  // It may have been any of them.
-    } else if (given.action != PKV_HINT_RETURN) {
+    } else if (given.action != PKV_HINT_EXPECT_RETURN) {
       const pkv_hint_result result = hint(cache(), given.action, text, salt, given);
       ASSERT_LE(result.tokens, given.end == 0 ? text.size() : given.end);
       if (shared_->alone) expect_followed(given, text, salt, result);

@@ -625,8 +625,8 @@ class WorldSessions {
     const std::vector<uint32_t> table = block_table(talk.session, g);
     for (size_t first = 0; first < talk.text.size(); first += 16) {
       const size_t last = std::min(first + 16, talk.text.size());
-      const uint32_t block = first / 16 < table.size() ? table[first / 16] : PKV_NO_BLOCK;
-      held.push_back(block != PKV_NO_BLOCK);
+      const uint32_t block = first / 16 < table.size() ? table[first / 16] : PKV_NO_BLOCK_ID;
+      held.push_back(block != PKV_NO_BLOCK_ID);
       for (size_t i = states ? last - 1 : first; i < last && held.back() && known; i++)
         EXPECT_EQ(talk.text[i].mark,
                   place.engine.at(g, int64_t{block} * 16 + (states ? 0 : i % 16)))

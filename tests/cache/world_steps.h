@@ -305,7 +305,8 @@ class WorldSteps : protected WorldSessions {
       for (uint32_t g = 0; g < after.size(); g++) {
         Tables before = member.tables;
         for (size_t b = 0; b < std::min(before[g].size(), after[g].size()); b++)
-          if (after[g][b] == PKV_NO_BLOCK && !needs(member.talk, g, b)) before[g][b] = PKV_NO_BLOCK;
+          if (after[g][b] == PKV_NO_BLOCK_ID && !needs(member.talk, g, b))
+            before[g][b] = PKV_NO_BLOCK_ID;
         EXPECT_EQ(before[g], after[g]) << "group " << g;
       }
     }

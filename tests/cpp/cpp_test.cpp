@@ -427,7 +427,7 @@ TEST(Cpp, ForksTrimsAndFreezes) {
   EXPECT_EQ(c.length(), 21u);
   EXPECT_EQ(status_of([&] { c.drop_blocks(0, {1}); }), PKV_OUT_OF_RANGE);
   c.drop_blocks(0, {0});
-  EXPECT_EQ(c.block_table()[0], PKV_NO_BLOCK);
+  EXPECT_EQ(c.block_table()[0], PKV_NO_BLOCK_ID);
 }
 
 TEST(Cpp, LatentGroupsHaveNoValues) {

@@ -106,7 +106,7 @@ class Life : public Story {
     }
     grow(child, 17, 4);
     for (int action = PKV_HINT_SET_RETENTION; action <= PKV_HINT_DROP; action++) {
-      if (action == PKV_HINT_RETURN) continue;
+      if (action == PKV_HINT_EXPECT_RETURN) continue;
       const auto hint = made<pkv_hint>({.action = static_cast<pkv_hint_action>(action),
                                         .first = 5,
                                         .retention = PKV_RETENTION_HIGH,

@@ -68,7 +68,7 @@ pkv_chosen_blocks& choose_top(World& world, pkv_attention_params& params) {
 pkv_chosen_blocks& choose_lists(World& world, pkv_attention_params& params) {
   pkv_chosen_blocks& blocks = choose(world, params);
   blocks.list_blocks = 2;
-  std::vector<uint32_t> lists(2 * 4 * kv_heads, PKV_NO_BLOCK);
+  std::vector<uint32_t> lists(2 * 4 * kv_heads, PKV_NO_BLOCK_ID);
   for (size_t i = 0; i < lists.size(); i += 2) lists[i] = 0;
   blocks.lists = world.keep_list(lists);
   return blocks;
@@ -445,7 +445,7 @@ Function attention_row() {
   in_list(WITH(it.first_rows = world.keep_list<uint32_t>({0, 3})), fine);
   in_list(WITH(it.first_rows = world.keep_list<uint32_t>({0, 2})), invalid);
   in_list(WITH(it.block_tables = world.keep_list<uint32_t>({0, 1, 9, 9, 64, 0, 0, 0})), range);
-  in_list(WITH(it.block_tables = world.keep_list<uint32_t>({0, PKV_NO_BLOCK, 9, 9, 0, 0, 0, 0})),
+  in_list(WITH(it.block_tables = world.keep_list<uint32_t>({0, PKV_NO_BLOCK_ID, 9, 9, 0, 0, 0, 0})),
           range);
   return row;
 }

@@ -44,7 +44,7 @@ std::vector<Case> list_cases(pkv_status gone) {
           {"last entry beyond", entry(99, 128), range},
           {"last entry free", entry(99, 120), {gone}},
           {"last entry of another life", entry(99, (uint64_t{5} << 32) + 99), {gone}},
-          {"first entry PKV_NO_BLOCK", entry(0, PKV_NO_BLOCK), range}};
+          {"first entry PKV_NO_BLOCK_ID", entry(0, PKV_NO_BLOCK_ID), range}};
 }
 
 const pkv_allocator no_functions{};

@@ -15,7 +15,7 @@ void add_hints(Function& row, size_t at) {
                                      with(WITH(it.duration_ms = UINT64_MAX), fine),
                                      with(WITH(it.retention = PKV_RETENTION_LOW), fine)});
   for (int action = PKV_HINT_SET_RETENTION; action <= PKV_HINT_DROP; action++)
-    if (action != PKV_HINT_RETURN)
+    if (action != PKV_HINT_EXPECT_RETURN)
       row.cases.push_back(with(WITH(set_enum(it.action, action), it.end = 16), fine));
 }
 
@@ -32,7 +32,7 @@ std::vector<Function> hint_rows() {
   for (const Case& each :
        {of_text(WITH(it.end = 21), range), of_text(WITH(it.first = 21), range),
         of_text(WITH(it.end = UINT64_MAX), range), of_text(WITH(it.first = UINT64_MAX), range),
-        of_text(WITH(it.action = PKV_HINT_RETURN), invalid)})
+        of_text(WITH(it.action = PKV_HINT_EXPECT_RETURN), invalid)})
     text.cases.push_back(each);
 
   Function session{ROW(pkv_hint_session), {handle(Handle::session), hint, result}};
@@ -40,7 +40,7 @@ std::vector<Function> hint_rows() {
   const auto of_session = in_struct<pkv_hint>(1);
   for (const Case& each :
        {of_session(WITH(it.end = UINT64_MAX), fine), of_session(WITH(it.first = UINT64_MAX), fine),
-        of_session(WITH(it.action = PKV_HINT_RETURN), fine)})
+        of_session(WITH(it.action = PKV_HINT_EXPECT_RETURN), fine)})
     session.cases.push_back(each);
   return {text, session};
 }

@@ -253,7 +253,7 @@ std::vector<Row> rows() {
        {},
        leave,
        [](pkv_cache, pkv_session session) {
-         cache_test::hint(session, PKV_HINT_RETURN, {.duration_ms = 60000});
+         cache_test::hint(session, PKV_HINT_EXPECT_RETURN, {.duration_ms = 60000});
        },
        [](Copy& copy) { return hint_of(copy) != 0; },
        {kept, kept, reset, reset, kept, none}},
@@ -284,7 +284,7 @@ std::vector<Row> rows() {
          const uint32_t second = 1;
          CHECK(pkv_session_drop_blocks(session, 0, 1, &second));
        },
-       [](Copy& copy) { return block_table(copy.session)[1] == PKV_NO_BLOCK; },
+       [](Copy& copy) { return block_table(copy.session)[1] == PKV_NO_BLOCK_ID; },
        {kept, kept, kept, kept, reset, none}},
       {"what follows dropped blocks is not published",
        {},

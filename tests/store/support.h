@@ -120,8 +120,8 @@ inline void expect_elsewhere(pkv_session session, const Plan& setup) {
       const bool seen = model.window == 0 || i + model.window > tokens.size() || i < model.sinks;
       const uint32_t block = table[i / 16];
       if (model.has_states() && i + 1 < tokens.size()) continue;
-      ASSERT_TRUE(block != PKV_NO_BLOCK || !seen) << "token " << i;
-      if (block == PKV_NO_BLOCK) continue;
+      ASSERT_TRUE(block != PKV_NO_BLOCK_ID || !seen) << "token " << i;
+      if (block == PKV_NO_BLOCK_ID) continue;
       const size_t slot = model.has_states() ? 0 : i % 16;
       ASSERT_EQ(mark_of(tokens[i]), setup.engine->at(g, block * 16 + slot))
           << "token " << i << " of group " << g;

@@ -295,7 +295,7 @@ inline std::vector<int64_t> slots_of(pkv_session session, size_t n, uint32_t gro
   std::vector<int64_t> slots;
   for (int64_t i = 0; i < static_cast<int64_t>(n); i++) {
     const uint32_t id = table.at(static_cast<size_t>(i / block_size));
-    slots.push_back(id == PKV_NO_BLOCK ? -1 : int64_t{id} * block_size + i % block_size);
+    slots.push_back(id == PKV_NO_BLOCK_ID ? -1 : int64_t{id} * block_size + i % block_size);
   }
   return slots;
 }

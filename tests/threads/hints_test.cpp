@@ -37,7 +37,7 @@ void give_hint(const Elsewhere& at, pkv_session session, Random& random) {
   if (session != nullptr && random.chance(50)) {
     const pkv_status status = pkv_hint_session(session, &given, nullptr);
     if (status != PKV_STALE_HANDLE && status != PKV_BUSY) check(status, "hint");
-  } else if (given.action != PKV_HINT_RETURN) {
+  } else if (given.action != PKV_HINT_EXPECT_RETURN) {
     CHECK(pkv_hint_prompt(at.cache, TextArg(whole), &given, nullptr));
   }
 }

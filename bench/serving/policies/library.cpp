@@ -54,7 +54,7 @@ pkv_hint return_in(double seconds) {
   const uint64_t ms = seconds == never_returns
                           ? PKV_RETURN_NEVER
                           : static_cast<uint64_t>(std::clamp(1000 * seconds, 1.0, 1e11));
-  return {.struct_size = sizeof(pkv_hint), .action = PKV_HINT_RETURN, .duration_ms = ms};
+  return {.struct_size = sizeof(pkv_hint), .action = PKV_HINT_EXPECT_RETURN, .duration_ms = ms};
 }
 
 }  // namespace

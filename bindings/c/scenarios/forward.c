@@ -134,7 +134,7 @@ static pkv_status compare_group(player* p, pkv_session session, uint32_t group, 
   const pkv_status status =
       p->lib->session_get_block_table(session, group, MAX_TOKENS, table, &count);
   for (uint64_t i = 0; status == PKV_OK && i < length; i++) {
-    if (table[i / DEVICE_BLOCK] == PKV_NO_BLOCK) continue;
+    if (table[i / DEVICE_BLOCK] == PKV_NO_BLOCK_ID) continue;
     snprintf(what, sizeof what, "history of position %llu in group %u", (unsigned long long)i,
              group);
     player_expect(p, what,

@@ -99,7 +99,7 @@ static pkv_status table(player* p, const cJSON* step) {
   size_t count, other_count, gone = 0, same = 0;
   pkv_status status = p->lib->session_get_block_table(p->session, group, MAX_TOKENS, ids, &count);
   if (status != PKV_OK) return status;
-  for (size_t i = 0; i < count; i++) gone += ids[i] == PKV_NO_BLOCK;
+  for (size_t i = 0; i < count; i++) gone += ids[i] == PKV_NO_BLOCK_ID;
   player_expect(p, "entries", (long long)count, (long long)number_of(step, "count"));
   player_expect(p, "entries that left the window", (long long)gone,
                 (long long)number_of(step, "gone"));
@@ -109,7 +109,7 @@ static pkv_status table(player* p, const cJSON* step) {
   status = p->lib->session_get_block_table(other, group, MAX_TOKENS, others, &other_count);
   if (status != PKV_OK) return status;
   for (size_t i = 0; i < count && i < other_count; i++)
-    same += ids[i] == others[i] && ids[i] != PKV_NO_BLOCK;
+    same += ids[i] == others[i] && ids[i] != PKV_NO_BLOCK_ID;
   player_expect(p, "shared blocks", (long long)same, (long long)element_of(shares, 1));
   return PKV_OK;
 }

@@ -38,7 +38,7 @@ from .generated import enums, records
 from .generated.enums import *  # noqa: F403
 from .generated.raw import (
     ALL_GROUPS,
-    NO_BLOCK,
+    NO_BLOCK_ID,
     NO_SINK_TOKENS,
     NO_SLOT,
     NO_TOKEN,
@@ -62,7 +62,7 @@ def library_version() -> str:
 
 
 __all__ = [
-    "ALL_GROUPS", "NO_BLOCK", "NO_SINK_TOKENS", "NO_SLOT", "NO_TOKEN", "RETURN_NEVER",
+    "ALL_GROUPS", "NO_BLOCK_ID", "NO_SINK_TOKENS", "NO_SLOT", "NO_TOKEN", "RETURN_NEVER",
     "AdditiveMask", "AttentionOutputs", "AttentionParams", "Batch", "BatchTooLargeError", "BitMask",
     "BlockIO", "BoolMask", "Cache", "CacheConfig", "ChosenBlocks", "Compute", "CorruptError",
     "DirectoryStore", "DtypeLike", "InternalError", "KVIndices", "KVView", "LayerGroup",

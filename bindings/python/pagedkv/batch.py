@@ -43,7 +43,7 @@ class KVIndices(NamedTuple):
 
 
 class StateBlocks(NamedTuple):
-    """Session i has its state in block before[i] (NO_BLOCK: none yet). The states after its new
+    """Session i has its state in block before[i] (NO_BLOCK_ID: none yet). The states after its new
     tokens tokens[indptr[i] : indptr[i + 1]] go into the blocks of `after` at the same indices.
     """
 

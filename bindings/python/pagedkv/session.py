@@ -162,7 +162,7 @@ class Session(CacheMember):
         return report(SessionInfo, library().session_get_info, self._handle)
 
     def block_table(self, group: int = 0) -> npt.NDArray[np.uint32]:
-        """Block ids of one group in token order; NO_BLOCK where a block left the window."""
+        """Block ids of one group in token order; NO_BLOCK_ID where a block left the window."""
         index = unsigned(group, 32, "group")
         return growing(np.uint32, library().session_get_block_table, self._handle, index)[0]
 

@@ -114,7 +114,7 @@ class Device(pagedkv.BlockIO):
         expected = np.array(histories(session.tokens().tolist()), np.uint64)
         for group, slots in enumerate(self.groups):
             table = session.block_table(group)
-            there = np.repeat(table != pagedkv.NO_BLOCK, slots.shape[1])[: len(expected)]
+            there = np.repeat(table != pagedkv.NO_BLOCK_ID, slots.shape[1])[: len(expected)]
             held = slots[table % len(slots)].reshape(-1)[: len(expected)]
             wrong = np.flatnonzero(there & (held != expected)).tolist()
             expect(f"positions of group {group} with another history", wrong, [])
@@ -218,11 +218,13 @@ class Player:
     def do_table(self, step: dict[str, Any]) -> None:
         table = self.session(step).block_table(step["group"])
         expect("entries", len(table), step["count"])
-        expect("entries that left the window", int((table == pagedkv.NO_BLOCK).sum()), step["gone"])
+        expect(
+            "entries that left the window", int((table == pagedkv.NO_BLOCK_ID).sum()), step["gone"]
+        )
         if "shares" in step:
             other, n = step["shares"]
             pairs = zip(table, self.sessions[other].block_table(step["group"]), strict=False)
-            shared = sum(a == b and a != pagedkv.NO_BLOCK for a, b in pairs)
+            shared = sum(a == b and a != pagedkv.NO_BLOCK_ID for a, b in pairs)
             expect(f"blocks shared with {other}", shared, n)
 
     def do_read(self, step: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from helpers import small, written_step
 
 import pagedkv
-from pagedkv import NO_BLOCK, AttentionOutputs, AttentionParams
+from pagedkv import NO_BLOCK_ID, AttentionOutputs, AttentionParams
 
 HEADS, DIM, BLOCK, TOKENS, NEW = 2, 16, 16, 200, 3
 K, V = np.random.default_rng(5).standard_normal((2, TOKENS + NEW, HEADS, DIM), np.float32)
@@ -63,7 +63,7 @@ def test_dropped_blocks_leave_the_block_table(batch: pagedkv.Batch) -> None:
     session, dropped = batch.sessions[0], [1, 2, 4]
     batch.abort()
     session.drop_blocks(dropped)
-    assert np.flatnonzero(session.block_table() == NO_BLOCK).tolist() == dropped
+    assert np.flatnonzero(session.block_table() == NO_BLOCK_ID).tolist() == dropped
     assert len(session) == TOKENS
 
 
@@ -80,4 +80,4 @@ def test_what_is_no_full_block_is_not_dropped(batch: pagedkv.Batch) -> None:
         with pytest.raises(pagedkv.MisuseError, match=message):
             session.drop_blocks(blocks, group)
     session.drop_blocks([])
-    assert NO_BLOCK not in session.block_table()
+    assert NO_BLOCK_ID not in session.block_table()

@@ -9,7 +9,7 @@ import pytest
 from helpers import small, written_step
 
 import pagedkv
-from pagedkv import NO_BLOCK, AttentionOutputs, AttentionParams, ChosenBlocks
+from pagedkv import NO_BLOCK_ID, AttentionOutputs, AttentionParams, ChosenBlocks
 
 QUERY_HEADS, KV_HEADS, DIM, BLOCK = 4, 2, 16, 16
 TOKENS, NEW, TOP = 200, 2, 3
@@ -48,11 +48,11 @@ def test_lists_end_before_their_arrays(batch: pagedkv.Batch) -> None:
     """`top` may exceed the number of blocks, or be 0."""
     chosen = blocks(77, 12)
     out = attended(batch, top_blocks=12, chosen=chosen)
-    assert (chosen == [*range(1, 11), NO_BLOCK, NO_BLOCK]).all()
+    assert (chosen == [*range(1, 11), NO_BLOCK_ID, NO_BLOCK_ID]).all()
     np.testing.assert_array_equal(out, batch.attend(0, Q))
     np.testing.assert_allclose(attended(batch, lists=chosen), out, atol=2e-5)
     nothing = attended(batch, lists=blocks(size=0))
-    np.testing.assert_array_equal(attended(batch, lists=blocks(NO_BLOCK)), nothing)
+    np.testing.assert_array_equal(attended(batch, lists=blocks(NO_BLOCK_ID)), nothing)
 
 
 def test_lists_need_not_be_dense(batch: pagedkv.Batch) -> None:

@@ -31,13 +31,13 @@ def test_what_cannot_be_done_is_told(cache: pagedkv.Cache) -> None:
 def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
     session = cache.open_session()
     for duration in (UNKNOWN, 1, 2**64 - 2, RETURN_NEVER):
-        session.hint("return", duration_ms=duration)
+        session.hint("expect_return", duration_ms=duration)
     for wrong in (-1, 2**64):
         with pytest.raises(pagedkv.MisuseError, match="duration_ms: .* is not between"):
-            session.hint("return", duration_ms=wrong)
+            session.hint("expect_return", duration_ms=wrong)
     for of_another_type in (30.0, "30", None):
         with pytest.raises(pagedkv.MisuseError, match="duration_ms: "):
-            session.hint("return", duration_ms=of_another_type)  # type: ignore[arg-type]
+            session.hint("expect_return", duration_ms=of_another_type)  # type: ignore[arg-type]
     with pytest.raises(pagedkv.MisuseError, match="action"):
         session.hint("keep")
     with pytest.raises(pagedkv.MisuseError, match="end is 0, so the range has no tokens"):
@@ -49,7 +49,7 @@ def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
     with pytest.raises(pagedkv.MisuseError, match="OUT_OF_RANGE"):
         cache.hint("pin", [1] * 16, end=17)
     with pytest.raises(pagedkv.MisuseError, match="INVALID_ARGUMENT"):
-        cache.hint("return", [1] * 16)
+        cache.hint("expect_return", [1] * 16)
     session.close()
     with pytest.raises(pagedkv.MisuseError, match="STALE_HANDLE"):
         session.hint("set_retention")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 import pagedkv
-from pagedkv.generated.raw import NO_BLOCK
+from pagedkv.generated.raw import NO_BLOCK_ID
 
 BYTES = 24
 
@@ -80,7 +80,7 @@ def test_blocks_where_the_engine_keeps_the_bytes() -> None:
     with make(storage="external") as cache, cache.open_session() as session:
         with cache.begin([session], [5]) as batch:
             blocks = batch.state_blocks(1)
-            assert blocks.before.tolist() == [NO_BLOCK]
+            assert blocks.before.tolist() == [NO_BLOCK_ID]
             assert (blocks.indptr.tolist(), blocks.tokens.tolist()) == ([0, 1], [4])
             with pytest.raises(pagedkv.MisuseError, match="EXTERNAL keeps no states"):
                 batch.states(1)

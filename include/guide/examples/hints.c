@@ -35,7 +35,7 @@ static void think(pkv_cache cache, text* t) {
     t->tokens[t->length++] = most_likely(p[0]);
   }
   const pkv_hint returns = {
-      .struct_size = sizeof returns, .action = PKV_HINT_RETURN, .duration_ms = 20000};
+      .struct_size = sizeof returns, .action = PKV_HINT_EXPECT_RETURN, .duration_ms = 20000};
   check(pkv_hint_session(session, &returns, &result));
   tell("return in 20 s", &result);
   const pkv_hint drop = {.struct_size = sizeof drop, .action = PKV_HINT_DROP, .first = prompt};

@@ -26,8 +26,8 @@ static size_t blocks_held(pkv_session session, uint32_t group) {
   size_t count, held = 0;
   check(pkv_session_get_block_table(session, group, 32, ids, &count));
   for (size_t i = 0; i < count; i++)
-    held +=
-        ids[i] != PKV_NO_BLOCK; /* the table keeps its length: position / 16 is still the index */
+    held += ids[i] !=
+            PKV_NO_BLOCK_ID; /* the table keeps its length: position / 16 is still the index */
   return held;
 }
 

@@ -31,7 +31,7 @@ static void answer(pkv_cache cache, const char* tenant, const char* question) {
     t.tokens[t.length++] = most_likely(p[0]);
   }
   const pkv_hint returns = {.struct_size = sizeof returns,
-                            .action = PKV_HINT_RETURN,
+                            .action = PKV_HINT_EXPECT_RETURN,
                             .duration_ms = 30000}; /* the user will read for half a minute, say */
   check(pkv_hint_session(session, &returns, NULL));
   check(pkv_session_close(session)); /* its blocks stay cached until their memory is needed */

@@ -75,7 +75,7 @@ static void ask(pkv_cache cache, pkv_session session, int position, int passage)
   const int first = passage * PASSAGE / BLOCK;
   printf("it is in blocks %d to %d:", first, first + PASSAGE / BLOCK - 1);
   int read = 3; /* the first block, the last one, and that of the new token, in any case */
-  for (int i = 0; i < TOP && chosen[i] != PKV_NO_BLOCK; i++, read++) printf(" %u", chosen[i]);
+  for (int i = 0; i < TOP && chosen[i] != PKV_NO_BLOCK_ID; i++, read++) printf(" %u", chosen[i]);
   printf(" were chosen, %d of %d read\n", read, position / BLOCK + 1);
 }
 
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   check(pkv_cache_compute_sizes(&config, PKV_ALL_GROUPS, &plan));
   check(pkv_cache_get_stats(cache, &stats));
   printf("%d tokens: %d KiB of keys and values in a file, %d KiB of bounds in memory\n", TOKENS,
-         (int)(plan.memory_bytes >> 10), (int)((stats.memory_bytes - plan.memory_bytes) >> 10));
+         (int)(plan.memory_bytes >> 10), (int)((stats.mapped_bytes - plan.memory_bytes) >> 10));
   ask(cache, session, TOKENS, 19);
   ask(cache, session, TOKENS + 1, 50);
   ask(cache, session, TOKENS + 2, 7);

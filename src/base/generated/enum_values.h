@@ -167,7 +167,7 @@ template <>
 struct EnumValues<pkv_hint_action> {
   static constexpr EnumValue all[] = {
       {PKV_HINT_SET_RETENTION, "SET_RETENTION"},
-      {PKV_HINT_RETURN, "RETURN"},
+      {PKV_HINT_EXPECT_RETURN, "EXPECT_RETURN"},
       {PKV_HINT_PIN, "PIN"},
       {PKV_HINT_UNPIN, "UNPIN"},
       {PKV_HINT_PREFETCH, "PREFETCH"},

@@ -170,7 +170,7 @@ void ChosenBlocks::compute_step_bounds() {
     const rows::Sequence& sequence = call_.sequences[tasks[i].sequence];
     const StepBounds& bounds = step_bounds_of_[tasks[i].sequence];
     const uint32_t entry = bounds.begin + tasks[i].index;
-    if (sequence.kv.blocks[entry] == PKV_NO_BLOCK) return;
+    if (sequence.kv.blocks[entry] == PKV_NO_BLOCK_ID) return;
     const uint64_t first = uint64_t{entry} * sequence.kv.block_size;
     const auto count =
         static_cast<uint32_t>(std::min<uint64_t>(sequence.kv.block_size, sequence.length - first));
@@ -268,7 +268,7 @@ std::span<const uint32_t> ChosenBlocks::list_of(size_t index, uint32_t head) con
   const rows::Sequence& sequence = call_.sequences[choosers_[index].sequence];
   const uint64_t blocks = ceil_div(sequence.length, sequence.kv.block_size);
   return {list, std::find(list, list + std::min<uint64_t>(params.block_list_size, blocks + 1),
-                          PKV_NO_BLOCK)};
+                          PKV_NO_BLOCK_ID)};
 }
 
 void ChosenBlocks::tell_chosen() const {
@@ -277,7 +277,7 @@ void ChosenBlocks::tell_chosen() const {
     for (uint32_t head = 0; head < heads(); head++) {
       uint32_t* const out = call_.outputs.chosen + (i * heads() + head) * top;
       const std::span<const uint32_t> list = list_of(i, head);
-      std::fill(std::copy(list.begin(), list.end(), out), out + top, PKV_NO_BLOCK);
+      std::fill(std::copy(list.begin(), list.end(), out), out + top, PKV_NO_BLOCK_ID);
     }
 }
 

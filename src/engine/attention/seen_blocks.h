@@ -17,7 +17,7 @@ class SeenBlocks {
   // Returns whether a query sees a token of the block at an entry of the block table.
   bool operator[](uint32_t entry) const {
     const kernels::KvView& kv = reading_.kv;
-    if (kv.has_holes && kv.blocks[entry] == PKV_NO_BLOCK) return false;
+    if (kv.has_holes && kv.blocks[entry] == PKV_NO_BLOCK_ID) return false;
     const uint64_t begin = uint64_t{entry} * kv.block_size, end = begin + kv.block_size;
     if (begin >= end_ || (end <= begin_ && begin >= reading_.sinks)) return false;
     return !reading_.masked() || end <= reading_.mask_begin() || unmasked(begin, end);

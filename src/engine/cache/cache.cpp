@@ -137,9 +137,9 @@ pkv_cache_stats Cache::stats() const {
   stats.struct_size = sizeof stats;
   for (const auto& group : groups_) {
     stats.filled_slots += group->pool.stats().filled_slots;
-    if (const auto* bounds = group->bounds()) stats.memory_bytes += bounds->bytes();
+    if (const auto* bounds = group->bounds()) stats.mapped_bytes += bounds->bytes();
   }
-  for (const memory::Slab* slab : slabs()) stats.memory_bytes += slab->size();
+  for (const memory::Slab* slab : slabs()) stats.mapped_bytes += slab->size();
   if (block_io_) stats.block_io_failures = block_io_->failures();
   for (size_t g = 0; g < groups_.size(); g++) stats.block_io_blocks += moving(g);
   for (size_t g = 0; g < groups_.size(); g++) stats.evictable_blocks += evictable(g);

@@ -94,8 +94,8 @@ std::string format_metrics(const Cache& cache) {
   metrics.begin("slots", "gauge", "Slots of held blocks, and those with a token.");
   metrics.value("state", "held", held_slots(cache));
   metrics.value("state", "filled", stats.filled_slots);
-  metrics.begin("memory_bytes", "gauge", "Bytes of blocks: K, V and states.");
-  metrics.value(stats.memory_bytes);
+  metrics.begin("mapped_bytes", "gauge", "Bytes of blocks: K, V and states.");
+  metrics.value(stats.mapped_bytes);
   metrics.begin("open", "gauge", "Open objects of the cache.");
   metrics.value("kind", "session", stats.sessions);
   metrics.value("kind", "batch", stats.batches);

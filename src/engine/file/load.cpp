@@ -183,7 +183,7 @@ void Loader::load_opaque(const KvMap& map, uint64_t begin, uint64_t end,
   map.for_each_ending_in(begin, end, [&](const SavedTile& tile) {
     if (!plan_.needed(tile.chain) || !group(tile.group).opaque()) return;
     const uint32_t id = plan_.chain_blocks(tile.chain, tile.group).ids[tile.first / block_size_];
-    if (id != PKV_NO_BLOCK)
+    if (id != PKV_NO_BLOCK_ID)
       copies[tile.group].push_back({id, 0,
                                     const_cast<unsigned char*>(  // only read
                                         bytes_of(tile, begin, bytes))});

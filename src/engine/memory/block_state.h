@@ -17,7 +17,7 @@ inline constexpr Block dropped_block = no_block - (Block{1} << 32);
 
 constexpr uint32_t block_id(Block block) { return static_cast<uint32_t>(block); }
 // Returns whether an entry of a block table is a block.
-constexpr bool is_block(Block block) { return block_id(block) != PKV_NO_BLOCK; }
+constexpr bool is_block(Block block) { return block_id(block) != PKV_NO_BLOCK_ID; }
 constexpr uint32_t block_generation(Block block) { return static_cast<uint32_t>(block >> 32); }
 constexpr Block make_block(uint32_t id, uint32_t generation) {
   return uint64_t{generation} << 32 | id;

@@ -10,7 +10,7 @@
 
 namespace pkv::memory {
 
-static_assert(static_cast<uint32_t>(no_block) == PKV_NO_BLOCK);
+static_assert(static_cast<uint32_t>(no_block) == PKV_NO_BLOCK_ID);
 
 BlockTable::BlockTable(Group& group, std::pmr::memory_resource& memory)
     : group_(group), blocks_(&memory), ids_(&memory), spares_(group.pool, memory) {}

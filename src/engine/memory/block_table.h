@@ -67,7 +67,7 @@ class BlockTable {
 
   Group& group() const { return group_; }
   std::span<const Block> blocks() const { return blocks_; }
-  // The ids of blocks(), with PKV_NO_BLOCK where there is no block.
+  // The ids of blocks(), with PKV_NO_BLOCK_ID where there is no block.
   std::span<const uint32_t> ids() const { return ids_; }
   // Returns how many entries are dropped_block.
   size_t dropped() const { return dropped_; }

@@ -25,8 +25,8 @@
 namespace pkv::memory {
 
 struct Group {
-  // kind: of an opaque group, NONE. directory: where the file with the blocks is made; empty: they
-  // are in memory. pages: NULL, or the memory that the groups share, which also determines
+  // kind: of an opaque group, EXTERNAL. directory: where the file with the blocks is made; empty:
+  // they are in memory. pages: NULL, or the memory that the groups share, which also determines
   // `block_stride`.
   Group(pkv_storage kind, pkv_layout layout_kind, const Shape& group_shape,
         uint32_t tokens_per_block, uint32_t blocks, uint64_t block_stride, HookMemory& resource,

@@ -164,7 +164,7 @@ bool KvTable::holds(uint64_t begin, uint64_t end) const {
 
 int64_t KvTable::slot(uint64_t position) const {
   const uint32_t id = ids_[group_.block_of(position)];
-  if (id == PKV_NO_BLOCK) return -1;
+  if (id == PKV_NO_BLOCK_ID) return -1;
   return int64_t{id} * group_.block_size + group_.offset_of(position);
 }
 

@@ -42,7 +42,7 @@ class KvTable final : public BlockTable {
       while (first < to) {
         const uint64_t entry = group_.block_of(first),
                        last = std::min(to, (entry + 1) * group_.block_size);
-        if (ids_[entry] != PKV_NO_BLOCK) visit(entry, first, last);
+        if (ids_[entry] != PKV_NO_BLOCK_ID) visit(entry, first, last);
         first = last;
       }
     };

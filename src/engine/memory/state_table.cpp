@@ -144,7 +144,7 @@ void StateTable::commit(uint64_t length, uint64_t end, std::span<const uint32_t>
     const uint64_t full_before = group_.block_of(length) * size;
     if (full_before != length && !is_held(full_before)) drop_state(full_before);
     blocks_.resize(group_.blocks_for(end), no_block);
-    ids_.resize(blocks_.size(), PKV_NO_BLOCK);
+    ids_.resize(blocks_.size(), PKV_NO_BLOCK_ID);
   }
   for (const NewState& state : new_states_) {
     const uint64_t rank = kept.empty() ? state.tokens - 1 : rank_of(kept, state.tokens),

@@ -117,7 +117,7 @@ void Forecast::update_tail(size_t i) {
   const OwnBlocks::Tail& tail = lack_->own.tails[i];
   const bool skipped = tails_[i].gone && is_unshared(tail);
   if (std::exchange(tails_[i].skipped, skipped) == skipped) return;
-  if (tail.spare != PKV_NO_BLOCK) return count(tail.group, tail.spare, skipped ? gone : back);
+  if (tail.spare != PKV_NO_BLOCK_ID) return count(tail.group, tail.spare, skipped ? gone : back);
   wanted_[tail.group] += skipped ? ~uint64_t{0} : 1;
   if (tail.keeps_watermark) watermark_needs_ += skipped ? ~uint64_t{0} : 1;
 }

@@ -45,7 +45,7 @@ struct OwnBlocks {
     size_t group;
     uint32_t id;
     uint32_t writers;
-    uint32_t spare;        // the spare block that takes the copy; PKV_NO_BLOCK: a new one does
+    uint32_t spare;        // the spare block that takes the copy; PKV_NO_BLOCK_ID: a new one does
     bool keeps_watermark;  // whether it counts in `watermark_needs` only because of the copy
   };
   std::vector<Reference> expired;

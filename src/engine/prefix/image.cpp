@@ -138,7 +138,7 @@ void Image::shorten(const Node& node, uint32_t count) noexcept {
 void Image::mark_referenced(size_t group, std::span<const uint32_t> ids) {
   const std::lock_guard lock(mutex_);
   for (const uint32_t id : ids)
-    if (id != PKV_NO_BLOCK) marks_[group][id] = Mark::referenced;
+    if (id != PKV_NO_BLOCK_ID) marks_[group][id] = Mark::referenced;
 }
 
 void Image::mark_gone(size_t group, std::span<const memory::Block> blocks) noexcept {

@@ -229,7 +229,8 @@ pkv_kv_view plan_view(const pkv_kv_view& given, uint64_t* bytes) {
   if (begin == nullptr) out.k = out.v = nullptr;
   out.rotation = kv.rotation;
   out.rotation_matrices = kv.rotation_matrices;
-  *bytes = layout.total_bytes();
+  // aligned_alloc() wants a multiple.
+  *bytes = checked_add(layout.total_bytes(), 63, "bytes of all blocks") / 64 * 64;
   return out;
 }
 

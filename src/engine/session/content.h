@@ -56,7 +56,7 @@ class Content {
     const std::vector<std::vector<bool>> cached = cached_blocks();
     for (size_t g = 0; g < tables_.size(); g++)
       for (size_t i = 0; i < table(g).ids().size(); i++)
-        if (const uint32_t id = table(g).ids()[i]; id != PKV_NO_BLOCK)
+        if (const uint32_t id = table(g).ids()[i]; id != PKV_NO_BLOCK_ID)
           visit(g, i,
                 table(g).group().pool.references(id) - (cached.empty() || !cached[g][i] ? 0 : 1));
   }

@@ -22,8 +22,8 @@ pkv_hint_result rejected(pkv_hint_reason reason) {
   return result_of(PKV_HINT_OUTCOME_REJECTED, 0, reason);
 }
 
-pkv_hint_result missing() {
-  return result_of(PKV_HINT_OUTCOME_MISSING, 0, PKV_HINT_REASON_NOT_CACHED);
+pkv_hint_result missing(pkv_hint_reason reason = PKV_HINT_REASON_NOT_CACHED) {
+  return result_of(PKV_HINT_OUTCOME_MISSING, 0, reason);
 }
 
 // A hint about a text. The text ends with the range, after a whole block.
@@ -55,7 +55,7 @@ class TextHint {
       case PKV_HINT_STORE:
       case PKV_HINT_DEMOTE:
         return write_to_store();
-      case PKV_HINT_RETURN:
+      case PKV_HINT_EXPECT_RETURN:
         break;
     }
     fail(PKV_INTERNAL, "action %s of a hint about a text", enum_name(hint_.action));
@@ -89,7 +89,7 @@ class TextHint {
 
   pkv_hint_result unpin() const {
     const uint32_t pinned = index_.unpin(salt_, text_);
-    return pinned > 0 ? accepted(pinned) : missing();
+    return pinned > 0 ? accepted(pinned) : missing(PKV_HINT_REASON_NONE);
   }
 
   pkv_hint_result drop() const {
@@ -104,6 +104,7 @@ class TextHint {
   pkv_hint_result prefetch() const {
     Store* const store = cache_.store();
     if (store == nullptr) return rejected(PKV_HINT_REASON_NO_STORE);
+    if (blocks_ == 0) return missing();
     const uint32_t cached = index_.cached(salt_, text_);
     if (cached == blocks_) return accepted(blocks_);
     if (store->reads_pause()) return rejected(PKV_HINT_REASON_STORE_DOWN);
@@ -208,7 +209,7 @@ pkv_hint_result apply_hint(Cache& cache, std::string_view salt, prefix::Tokens t
 pkv_hint_result apply_hint(Session& session, const Hint& hint) {
   if (!session.hold()) return rejected(PKV_HINT_REASON_NO_INDEX);
   switch (hint.action) {
-    case PKV_HINT_RETURN:
+    case PKV_HINT_EXPECT_RETURN:
       session.hold().set_hint(prefix::hint_of(hint.duration_ms));
       return result_of(PKV_HINT_OUTCOME_DONE, session.total());
     case PKV_HINT_SET_RETENTION: {

@@ -67,7 +67,7 @@ void Session::reserve(uint64_t total_tokens) {
 // Lists the tail of a group if what a reservation needs there may be a copy of it.
 static void list_tail(size_t group, const memory::StepNeed& need, prefix::OwnBlocks& listed) {
   if (need.fresh_spares > 0 && memory::is_block(need.tail))
-    listed.tails.push_back({group, memory::block_id(need.tail), 1, PKV_NO_BLOCK, false});
+    listed.tails.push_back({group, memory::block_id(need.tail), 1, PKV_NO_BLOCK_ID, false});
 }
 
 // Takes blocks for totals[g] tokens in all in each group g, and leaves `watermark` blocks free.

@@ -31,7 +31,7 @@ void Needs::add(const Session& session, uint32_t new_tokens) {
       const std::span<const memory::Block> spares = table.spare_blocks();
       Writers& writers = writers_[tail];
       const Writer writer = {start, steps_.size() - 1,
-                             spares.empty() ? PKV_NO_BLOCK : memory::block_id(spares[0])};
+                             spares.empty() ? PKV_NO_BLOCK_ID : memory::block_id(spares[0])};
       if (writers.count++ == 0 || writers.longest < writer) writers.longest = writer;
       step.copies = true;
       if (spares.empty())
@@ -101,7 +101,7 @@ void Needs::list_tails(prefix::OwnBlocks& own) const {
   for (const auto& [tail, writers] : writers_) {
     const Writer& longest = writers.longest;
     const memory::StepNeed& step = steps_[longest.step];
-    if (step.copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK))
+    if (step.copies && (writers.count == 1 || longest.spare == PKV_NO_BLOCK_ID))
       own.tails.push_back({tail.first, tail.second, writers.count, longest.spare,
                            step.keeps_watermark && step.blocks() == step.fresh_spares});
   }

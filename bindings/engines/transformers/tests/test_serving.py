@@ -67,7 +67,7 @@ def test_answers_read_chosen_blocks(family: str) -> None:
             requests = [engine.add(prompt[i:], max_new_tokens=NEW) for i in range(3)]
             engine.run()
             answers.append(tokens_of(requests))
-            reserved.append(engine.cache.stats().memory_bytes)
+            reserved.append(engine.cache.stats().mapped_bytes)
     assert answers[0] == answers[1]  # the prompt has fewer than 100 blocks
     assert reserved[0] == reserved[1] < reserved[2]  # bounds were made
     with pytest.raises(pagedkv.MisuseError, match="top_blocks: -1"):

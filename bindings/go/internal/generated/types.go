@@ -13,8 +13,9 @@ const HeaderVersion = "1.0.0"
 // A Group parameter of pkv_cache_compute_sizes and pkv_cache_get_pool_stats: all groups.
 const AllGroups = 0xFFFFFFFF
 
-// In a block table: no block, for example because it left the window. In a list: an unused entry.
-const NoBlock = 0xFFFFFFFF
+// In a block table: no block, for example because it left the window. In a list of chosen blocks:
+// an unused entry.
+const NoBlockID = 0xFFFFFFFF
 
 // A token whose id the library does not know. Every other id is allowed, including negative ones.
 // Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
@@ -34,7 +35,7 @@ const AllSalts = 0xFFFFFFFFFFFFFFFF
 // Pass it as Tokens to pkv_prefix_set_quota to mean no limit.
 const NoQuota = 0xFFFFFFFFFFFFFFFF
 
-// Pass it as DurationMs of RETURN to mean that the text will not continue.
+// Pass it as DurationMs of EXPECT_RETURN to mean that the text will not continue.
 const ReturnNever = 0xFFFFFFFFFFFFFFFF
 
 // Status is pkv_status.
@@ -102,7 +103,7 @@ type PoolStats struct {
 
 type CacheStats struct {
 	StructSize, Sessions, Snapshots, Batches                              uint32
-	SuspendedSessions, EvictableBlocks, Tokens, FilledSlots, MemoryBytes  uint64
+	SuspendedSessions, EvictableBlocks, Tokens, FilledSlots, MappedBytes  uint64
 	CopiedBlocks, Commits, CommittedTokens, Suspensions, Pages, FreePages uint64
 	BlockIOBlocks, BlockIOFailures                                        uint64
 }

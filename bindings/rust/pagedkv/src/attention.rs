@@ -162,7 +162,7 @@ impl<'a> ChosenBlocks<'a> {
     }
 
     /// The listed blocks, `[choices][kv_heads][blocks_per_head]`: indices in the block table in
-    /// ascending order, [`NO_BLOCK`](crate::NO_BLOCK) after the last.
+    /// ascending order, [`NO_BLOCK_ID`](crate::NO_BLOCK_ID) after the last.
     pub fn lists(blocks: &'a [u32], blocks_per_head: u32) -> Self {
         let mut chosen = Self { lists: Some(blocks), ..Self::top_blocks(0) };
         chosen.c.0.list_blocks = blocks_per_head;

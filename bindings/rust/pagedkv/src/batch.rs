@@ -60,8 +60,8 @@ pub struct SessionStates<'b> {
 /// The blocks of the states that are kept: see [`Batch::state_blocks`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateBlocks {
-    /// The block of each session's current state; [`NO_BLOCK`](crate::NO_BLOCK): it has no token
-    /// yet.
+    /// The block of each session's current state; [`NO_BLOCK_ID`](crate::NO_BLOCK_ID): it has no
+    /// token yet.
     pub before: Vec<u32>,
     /// Session `i` keeps the states after its new tokens `tokens[indptr[i]..indptr[i + 1]]`.
     pub indptr: Vec<u32>,

@@ -44,7 +44,7 @@ impl Hint {
         self
     }
 
-    /// For how long; of `RETURN`, until when. Zero: without an end; others last at least a
+    /// For how long; of `EXPECT_RETURN`, until when. Zero: without an end; others last at least a
     /// millisecond.
     pub fn duration(mut self, duration: Duration) -> Self {
         let (ms, never) = ((duration.as_nanos() + 999_999) / 1_000_000, sys::PKV_RETURN_NEVER);

@@ -99,7 +99,7 @@ pub use stats::{CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, Sess
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
-    PKV_NO_BLOCK as NO_BLOCK, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS, PKV_NO_TOKEN as NO_TOKEN,
+    PKV_NO_BLOCK_ID as NO_BLOCK_ID, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS, PKV_NO_TOKEN as NO_TOKEN,
     PKV_RETURN_NEVER as RETURN_NEVER,
 };
 

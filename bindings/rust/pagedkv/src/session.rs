@@ -209,7 +209,7 @@ impl Session {
     }
 
     /// Returns the block table of one group. A block that left the window is
-    /// [`NO_BLOCK`](crate::NO_BLOCK).
+    /// [`NO_BLOCK_ID`](crate::NO_BLOCK_ID).
     pub fn block_table(&self, group: u32) -> Result<Vec<u32>> {
         fill(0, |capacity, ids, n| unsafe {
             sys::pkv_session_get_block_table(self.handle, group, capacity, ids, n)

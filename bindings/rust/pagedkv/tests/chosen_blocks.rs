@@ -96,8 +96,8 @@ fn lists_over_memory_of_ones_own() {
         let params = AttentionParams::new().chosen_blocks(blocks);
         kv_attend(None, &view, &step, &params, &text.q, &mut out, None).map(|()| out)
     };
-    let lists = [2, 5, 3, NO_BLOCK, 1, 10, 4, 9];
-    let others = [2, 5, 3, NO_BLOCK, 1, 10, 4, 8];
+    let lists = [2, 5, 3, NO_BLOCK_ID, 1, 10, 4, 9];
+    let others = [2, 5, 3, NO_BLOCK_ID, 1, 10, 4, 8];
     let out = attend(ChosenBlocks::lists(&lists, 2)).unwrap();
     assert_ne!(out, attend(ChosenBlocks::lists(&others, 2)).unwrap());
     for wrong in [ChosenBlocks::lists(&lists[1..], 2), ChosenBlocks::top_blocks(2)] {

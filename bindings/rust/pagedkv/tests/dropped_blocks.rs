@@ -11,7 +11,7 @@ fn are_given_back() {
     session.drop_blocks(0, &[1, 3]).unwrap();
     let table = session.block_table(0).unwrap();
     for (i, &id) in table.iter().enumerate() {
-        assert_eq!(id == NO_BLOCK, i == 1 || i == 3, "block {i}");
+        assert_eq!(id == NO_BLOCK_ID, i == 1 || i == 3, "block {i}");
     }
     assert_eq!(session.length().unwrap(), 100);
     assert_eq!(session.trim_point(60).unwrap(), 48);

@@ -112,7 +112,7 @@ fn a_path_of_a_draft_is_accepted() {
 #[test]
 fn engines_with_states_of_their_own() {
     let cache = Cache::new(&config().storage(Storage::EXTERNAL)).unwrap();
-    let (mut session, mut last) = (cache.open_session().unwrap(), NO_BLOCK);
+    let (mut session, mut last) = (cache.open_session().unwrap(), NO_BLOCK_ID);
     for _ in 0..5 {
         let mut batch = cache.begin([(&mut session, 8)]).unwrap();
         assert_eq!(batch.states(1).unwrap_err().status(), Status::UNSUPPORTED);

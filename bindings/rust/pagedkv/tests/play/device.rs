@@ -1,7 +1,7 @@
 //! The blocks of opaque groups, of which each slot has the history of its token.
 use super::rows::histories;
 use super::{same, Played};
-use pagedkv::{Batch, BlockIo, Session, NO_BLOCK};
+use pagedkv::{Batch, BlockIo, Session, NO_BLOCK_ID};
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -41,7 +41,7 @@ impl Device {
             for (block, expected) in
                 session.block_table(group as u32)?.into_iter().zip(expected.chunks(BLOCK))
             {
-                if block != NO_BLOCK {
+                if block != NO_BLOCK_ID {
                     let held = &slots[slots_of(block)][..expected.len()];
                     same(&format!("block {block} of group {group}"), held, expected)?;
                 }

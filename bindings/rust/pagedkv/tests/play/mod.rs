@@ -8,7 +8,7 @@ use config::{attention_params, floats, named, number, Shape};
 use device::Device;
 use pagedkv::{
     Batch, Cache, Error, HintOutcome, HintReason, PrefixUse, Salt, Session, SessionConfig,
-    Snapshot, Status, Storage, StoreConfig, NO_BLOCK,
+    Snapshot, Status, Storage, StoreConfig, NO_BLOCK_ID,
 };
 use rows::Kind;
 use serde_json::Value;
@@ -285,13 +285,13 @@ impl Player {
         same("entries", table.len() as u64, number(&step["count"]))?;
         same(
             "gone",
-            table.iter().filter(|&&id| id == NO_BLOCK).count() as u64,
+            table.iter().filter(|&&id| id == NO_BLOCK_ID).count() as u64,
             number(&step["gone"]),
         )?;
         if let Some(shares) = step.get("shares") {
             let other = self.sessions[shares[0].as_str().expect("a name")].block_table(group)?;
             let shared =
-                table.iter().zip(&other).filter(|(a, b)| a == b && **a != NO_BLOCK).count();
+                table.iter().zip(&other).filter(|(a, b)| a == b && **a != NO_BLOCK_ID).count();
             same("shared entries", shared as u64, number(&shares[1]))?;
         }
         Ok(())
