@@ -1,12 +1,19 @@
 """Prints what 8 slots of a llama-server answer at the same time, twice, so that prompts are also
-found in slots. The second argument is how the plug-in gets into it:
+found in slots. The third argument is how the plug-in gets into it:
 
-usage: slots.py LLAMA_SERVER MODEL [LD_PRELOAD|GGML_BACKEND_PATH LIBGGML_PAGEDKV]
+usage: slots.py LLAMA_SERVER MODEL [LD_PRELOAD|GGML_BACKEND_PATH LIBGGML_PAGEDKV [MINUTES]]
+
+With MINUTES it puts a server without the plug-in and then one with it under load instead: beside
+these prompts there are texts that outgrow a slot, so that its context is shifted, requests whose
+client goes away, and sequences that are copied or erased. It counts the answers that differ from
+those of the first server, and fails if there are any.
 """
 
 import concurrent.futures
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -15,7 +22,7 @@ import time
 import urllib.error
 import urllib.request
 
-SLOTS, TOKENS, SECONDS = 8, 8, 120
+SLOTS, TOKENS, SECONDS = 8, 8, 600
 PREFIX = "Well-known lists, in their usual order, without any mistake.\n"
 # What follows is much likelier than anything else, since the last bits of a result depend on what
 # other slots compute at the same time.
@@ -40,11 +47,15 @@ def free_port():
         return any_socket.getsockname()[1]
 
 
-def ask(url, prompt):
-    body = {"prompt": prompt, "n_predict": TOKENS, "temperature": 0, "cache_prompt": True}
-    request = urllib.request.Request(url + "/completion", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-        return json.load(answer)["content"]
+def post(url, **body):
+    request = urllib.request.Request(url, json.dumps(body).encode())
+    return urllib.request.urlopen(request, timeout=SECONDS)
+
+
+def ask(url, prompt, **more):
+    fields = {"n_predict": TOKENS, "temperature": 0, "cache_prompt": True} | more
+    with post(url + "/completion", prompt=prompt, **fields) as answer:
+        return json.load(answer)
 
 
 def wait_for(url, server):
@@ -65,27 +76,101 @@ def splits(log):
     return max(int(line.rsplit("=", 1)[1].split()[0]) for line in lines)
 
 
-def main():
-    program, model, *plugin = sys.argv[1:]
-    environment = os.environ | (dict([plugin]) if plugin else {})
+@contextlib.contextmanager
+def serving(program, model, plugin, *options):
+    """A server's URL, and its log, which is printed if something fails."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [program, "-m", model, "--host", "127.0.0.1", "--port", str(port)]
-    command += ["-c", "4096", "-np", str(SLOTS), "-kvu", "-t", "1", "-tb", "1", "-lv", "5"]
+    command += ["-c", "2048", "-np", str(SLOTS), "-t", "1", "-tb", "1", *options]
     with tempfile.TemporaryFile("w+") as log:
+        environment = os.environ | (dict([plugin]) if plugin else {})
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             wait_for(url, server)
-            with concurrent.futures.ThreadPoolExecutor(SLOTS) as clients:
-                for _ in range(2):
-                    for text in clients.map(lambda prompt: ask(url, prompt), PROMPTS):
-                        print(repr(text))
+            yield url, log
         finally:
             server.terminate()
             server.wait()
             if sys.exc_info()[0]:
                 log.seek(0)
                 sys.stderr.write(log.read())
-        print(f"computed {splits(log) - 1}")
+
+
+class Load:
+    """Random requests, of which the answers to PROMPTS are checked."""
+
+    def __init__(self, url, expected, end):
+        self.url, self.expected, self.end = url, expected, end
+        self.done = dict.fromkeys(("asked", "copied", "shifted", "cancelled", "erased", "wrong"), 0)
+
+    def run(self, seed):
+        draw = random.Random(seed)
+        acts = [self.ask] * 12 + [self.copy, self.shift, self.cancel, self.cancel, self.erase]
+        while time.monotonic() < self.end:
+            draw.choice(acts)(draw)
+
+    def check(self, prompt, answer):
+        if answer["content"] != self.expected[prompt]:
+            self.done["wrong"] += 1
+            print(f"{prompt!r}: {answer['content']!r}, not {self.expected[prompt]!r}", flush=True)
+
+    def ask(self, draw):
+        prompt = draw.choice(PROMPTS)
+        self.check(prompt, ask(self.url, prompt, cache_prompt=draw.random() < 0.8))
+        self.done["asked"] += 1
+
+    def copy(self, draw):
+        prompt = draw.choice(PROMPTS)
+        answers = ask(self.url, prompt, n_cmpl=2)
+        for answer in answers:
+            self.check(prompt, answer)
+        self.done["copied"] += len(answers) == 2
+
+    def shift(self, draw):
+        answer = ask(self.url, PREFIX, n_predict=300, ignore_eos=True, seed=draw.getrandbits(16))
+        self.done["shifted"] += answer["tokens_predicted"] == 300
+
+    def cancel(self, draw):
+        with post(self.url + "/completion", prompt=draw.choice(PROMPTS), stream=True) as answer:
+            answer.readline()
+        self.done["cancelled"] += 1
+
+    def erase(self, draw):
+        with post(f"{self.url}/slots/{draw.randrange(SLOTS)}?action=erase"):
+            self.done["erased"] += 1
+
+
+def put_under_load(program, model, plugin, minutes):
+    with serving(program, model, None) as (url, _):
+        expected = {prompt: ask(url, prompt)["content"] for prompt in PROMPTS}
+    wrong = 0
+    for unified in ("-kvu", "-no-kvu"):
+        options = (unified, "--context-shift", "--slot-save-path", tempfile.gettempdir())
+        with (
+            serving(program, model, plugin, *options) as (url, _),
+            concurrent.futures.ThreadPoolExecutor(SLOTS + 2) as clients,
+        ):
+            load = Load(url, expected, time.monotonic() + 30 * minutes)
+            list(clients.map(load.run, range(SLOTS + 2)))
+        print(unified, *(f"{n} {what}" for what, n in load.done.items()), flush=True)
+        wrong += load.done["wrong"]
+    return wrong
+
+
+def main():
+    program, model, *plugin = sys.argv[1:]
+    if len(plugin) == 3:
+        sys.exit(put_under_load(program, model, plugin[:2], float(plugin[2])) > 0)
+    with (
+        serving(program, model, plugin, "-kvu", "-lv", "5") as (url, log),
+        concurrent.futures.ThreadPoolExecutor(SLOTS) as clients,
+    ):
+        for _ in range(2):
+            for answer in clients.map(lambda prompt: ask(url, prompt), PROMPTS):
+                print(repr(answer["content"]))
+        log.flush()
+        computed = splits(log) - 1
+    print(f"computed {computed}")
 
 
 if __name__ == "__main__":
