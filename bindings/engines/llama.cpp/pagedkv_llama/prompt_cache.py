@@ -25,7 +25,6 @@ from . import find_prompt_cache
 
 _log = logging.getLogger("pagedkv_llama")
 _SEQUENCE = 0  # a Llama has one
-_WAIT_MS = 5000  # for a store
 
 
 class Stats(NamedTuple):
@@ -48,8 +47,10 @@ class PromptCache(BaseLlamaCache):  # type: ignore[misc]
 
     Texts share the memory of their common beginning, and max_bytes is never exceeded. With a
     `directory` (or another `store` of pagedkv) a later process finds what this one computed, and
-    `key`, 16 to 64 secret bytes, encrypts it. Texts of different salts share nothing: `salt` is
-    bytes, or a function that returns those of the request that is being answered.
+    `key`, 16 to 64 secret bytes, encrypts it. A prompt waits for the store for up to `wait_ms`, 1
+    or more: the blocks of long texts come from a slow disk in seconds. Texts of different salts
+    share nothing: `salt` is bytes, or a function that returns those of the request that is being
+    answered.
 
     The cache belongs to one Llama, whose context it empties now and fills when it is asked. It
     closes with the Llama. Adapters must be set before. Errors after that only cost hits, and are
@@ -70,20 +71,23 @@ class PromptCache(BaseLlamaCache):  # type: ignore[misc]
         salt: bytes | Callable[[], bytes] = b"",
         model_id: bytes = b"",
         block_size: int = 0,
+        wait_ms: int = 5000,
     ) -> None:
         super().__init__(max_bytes)
         if directory is not None and store is not None:
             raise ValueError("give a directory or a store, not both")
+        if not 1 <= wait_ms < 1 << 32:
+            raise ValueError(f"wait_ms is {wait_ms}; it must be from 1 to 2**32 - 1")
         if directory is not None:
             store = DirectoryStore(directory)
         self.salt = salt
         self._llama: Any = weakref.proxy(llama)
-        self._has_store = store is not None
+        self._has_store, self._wait_ms = store is not None, wait_ms
         self._owner = b""  # the salt of what the context has
         self._forget_context()
         config = _Config(
             ctypes.sizeof(_Config), block_size, llama.ctx, llama_cpp.llama_cpp._lib._handle,
-            max_bytes, wait_ms=_WAIT_MS,
+            max_bytes, wait_ms=wait_ms,
         )  # fmt: skip
         config.key, config.key_size = key, len(key or b"")
         config.model_id, config.model_id_size = model_id or None, len(model_id)
@@ -242,7 +246,7 @@ class PromptCache(BaseLlamaCache):  # type: ignore[misc]
         library, cache, where = pagedkv.library(), self._cache(), ctypes.byref(prompt)
         hint = sized(raw.Hint, action=HintAction.PREFETCH)
         call(library.hint_prompt, cache, where, ctypes.byref(hint), None)
-        call(library.prefetch_wait, cache, where, _WAIT_MS, ctypes.byref(known), None)
+        call(library.prefetch_wait, cache, where, self._wait_ms, ctypes.byref(known), None)
         return known.value
 
     def _probe(self, prompt: Any) -> int:

@@ -158,7 +158,9 @@ def test_ends_with_the_llama():
 
 def test_errors():
     llama = Llama()
-    for more, words in (({"key": KEY}, "store"), ({"block_size": 7}, "block_size")):
+    wrong = [{"key": KEY}, "store"], [{"block_size": 7}, "block_size"]
+    waits = ([{"wait_ms": ms}, f"wait_ms is {ms}"] for ms in (0, -1, 1 << 32))
+    for more, words in (*wrong, *waits):
         try:
             cached(llama, **more)
         except ValueError as error:
