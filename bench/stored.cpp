@@ -318,7 +318,7 @@ class Gated {
   pkv_store table() {
     pkv_store table = inner_;
     table.user = this;
-    table.put = [](void* user, size_t n, const pkv_store_item* items) {
+    table.put = [](void* user, size_t n, pkv_store_item* items) {
       auto& self = *static_cast<Gated*>(user);
       const std::lock_guard shut(self.gate);
       return self.inner_.put(self.inner_.user, n, items);

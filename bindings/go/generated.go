@@ -343,8 +343,8 @@ const (
 	HintPrefetch HintAction = 5
 	// Writes what is cached before End to the store now, instead of when its session ends.
 	HintStore HintAction = 6
-	// As STORE; blocks of the range get the retention LOW once all are written. If the result is
-	// DEFERRED, a session keeps it as SET_RETENTION with LOW, unless it has 64 ranges.
+	// As STORE; blocks of the range get the retention LOW if all of them are written. If the result
+	// is DEFERRED, a session keeps it as SET_RETENTION with LOW, unless it has 64 ranges.
 	HintDemote HintAction = 7
 	// Removes cached blocks from End back to First, stopping at the first block that is in use or
 	// pinned, or that another text continues. Items in the store stay. For a session that is not

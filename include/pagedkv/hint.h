@@ -81,8 +81,8 @@ typedef enum pkv_hint_action PKV_ENUM {
   /** Writes what is cached before `end` to the store now, instead of when its session ends. */
   PKV_HINT_STORE = 6,
   /**
-   * As STORE; blocks of the range get the retention LOW once all are written. If the result is
-   * DEFERRED, a session keeps it as SET_RETENTION with LOW, unless it has 64 ranges.
+   * As STORE; blocks of the range get the retention LOW if all of them are written. If the result
+   * is DEFERRED, a session keeps it as SET_RETENTION with LOW, unless it has 64 ranges.
    */
   PKV_HINT_DEMOTE = 7,
   /**

@@ -46,8 +46,8 @@ typedef struct pkv_store_item {
   /** put: the bytes to store. get: a buffer. touch, remove: NULL. */
   void* data;
   /**
-   * put: bytes of data. get: bytes that data has room for; get copies as many as fit. get and touch
-   * set it to the size of the stored item, or to 0 if there is none.
+   * put: bytes of data, never 0. get: bytes that data has room for; get copies as many as fit. get
+   * and touch set it to the size of the stored item, or to 0 if there is none.
    */
   uint64_t size;
 } pkv_store_item;
@@ -66,10 +66,11 @@ typedef struct pkv_store {
   uint32_t reserved;    /**< Must be 0. */
   void* user;           /**< Passed to all functions. */
   /**
-   * Stores items. It may leave those that exist as they are, but counts them as stored. A store may
-   * lose items at any time.
+   * Stores items, and sets the size of each that it did not store to 0. If more items keep a size
+   * than it counts, none counts as stored. It may leave those that exist as they are, but counts
+   * them as stored. A store may lose items at any time.
    */
-  int64_t (*put)(void* user, size_t n, const pkv_store_item* items);
+  int64_t (*put)(void* user, size_t n, pkv_store_item* items);
   /** Reads items. */
   int64_t (*get)(void* user, size_t n, pkv_store_item* items);
   /**

@@ -18,15 +18,18 @@ ItemOperation::ItemOperation(const Settings& settings, size_t n, const pkv_store
 
 // ---- Put ----------------------------------------------------------------------------------------
 
-Put::Put(const Settings& settings, size_t n, const pkv_store_item* items)
+Put::Put(const Settings& settings, size_t n, pkv_store_item* items)
     : ItemOperation(settings, n, items),
       items_(items),
-      ttl_(settings.ttl_seconds > 0 ? std::to_string(settings.ttl_seconds) : "") {}
+      sizes_(n),
+      ttl_(settings.ttl_seconds > 0 ? std::to_string(settings.ttl_seconds) : "") {
+  for (size_t i = 0; i < n; i++) sizes_[i] = std::exchange(items[i].size, 0);
+}
 
 // Sent without NX, because an existing value may be of another type or damaged, and because its
 // time to live must start anew.
 void Put::add_command(size_t item, Pipeline& commands) const {
-  const std::string_view value(static_cast<const char*>(items_[item].data), items_[item].size);
+  const std::string_view value(static_cast<const char*>(items_[item].data), sizes_[item]);
   if (ttl_.empty()) {
     commands.add({command(), key(item), value});
   } else {
@@ -34,7 +37,11 @@ void Put::add_command(size_t item, Pipeline& commands) const {
   }
 }
 
-bool Put::handle_reply(size_t, const redisReply& reply) { return reply.type == REDIS_REPLY_STATUS; }
+bool Put::handle_reply(size_t item, const redisReply& reply) {
+  if (reply.type != REDIS_REPLY_STATUS) return false;
+  items_[item].size = sizes_[item];
+  return true;
+}
 
 // ---- Measure ------------------------------------------------------------------------------------
 

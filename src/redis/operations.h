@@ -32,16 +32,18 @@ class ItemOperation : public Operation {
 
 class Put : public ItemOperation {
  public:
-  Put(const Settings& settings, size_t n, const pkv_store_item* items);
+  // Sets the sizes of the items to 0 until the server has stored them.
+  Put(const Settings& settings, size_t n, pkv_store_item* items);
   size_t request_bytes(size_t item) const override {
-    return ItemOperation::request_bytes(item) + items_[item].size;
+    return ItemOperation::request_bytes(item) + sizes_[item];
   }
   const char* command() const override { return "SET"; }
   void add_command(size_t item, Pipeline& commands) const override;
   bool handle_reply(size_t item, const redisReply& reply) override;
 
  private:
-  const pkv_store_item* items_;
+  pkv_store_item* items_;
+  std::vector<uint64_t> sizes_;
   const std::string ttl_;
 };
 

@@ -58,7 +58,7 @@ int64_t run(RedisStore& store, Lane& lane, Operation& operation) {
 
 RedisStore& store_of(void* user) { return *static_cast<RedisStore*>(user); }
 
-int64_t put(void* user, size_t n, const pkv_store_item* items) {
+int64_t put(void* user, size_t n, pkv_store_item* items) {
   return guarded_call([&] {
     RedisStore& store = store_of(user);
     Put operation(store.settings, n, items);

@@ -588,6 +588,28 @@ TEST_F(StoreHintTest, WhatCouldNotBeWrittenIsNotDemoted) {
   EXPECT_EQ(32u, probe(text(2, 32)));
 }
 
+// The store takes the items of all blocks but the first.
+TEST_F(StoreHintTest, OnlyItsOwnRangeMustBeWritten) {
+  make(12);
+  serve(text(2, 16));
+  flush();
+  for (const auto& [name, bytes] : memory_.items()) memory_.refuse(name);
+  for (const uint64_t first : {0, 16}) {
+    for (const auto& [name, bytes] : memory_.items()) memory_.lose(name);
+    make(12);
+    serve(text(1, 32));
+    serve(text(2, 64));
+    flush();
+    EXPECT_EQ(1u, stats().unwritten_blocks);
+    expect(PKV_HINT_OUTCOME_DEFERRED, PKV_HINT_REASON_NONE, 64,
+           hint(cache_, PKV_HINT_DEMOTE, text(2, 64), "", {.first = first}));
+    flush();
+    press(9);
+    EXPECT_EQ(first == 0 ? 0u : 32u, probe(text(1, 32))) << "the oldest text";
+    EXPECT_EQ(first == 0 ? 48u : 16u, probe(text(2, 64)));
+  }
+}
+
 TEST_F(StoreHintTest, HintsLeaveRoomInTheQueue) {
   make(64, 8);
   memory_.hold();

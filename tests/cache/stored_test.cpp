@@ -343,11 +343,90 @@ TEST_F(TierTest, AFullStoreTakesWhatItCan) {
   serve(text(1, 64));
   flush();
   EXPECT_EQ(3u, stats().written_items);
-  EXPECT_EQ(4u, stats().unwritten_blocks);
+  EXPECT_EQ(3u, stats().unwritten_blocks);
   memory_.capacity = UINT64_MAX;
   serve(text(1, 64));
   flush();
   EXPECT_EQ(8u, stats().written_items);
+}
+
+// One put has eight items, of four blocks. The store refuses one item of the second block and both
+// of the last one.
+class RefusedItems : public TierTest {
+ protected:
+  const Text whole_ = text(1, 64);
+
+  void make_with_refused_items() {
+    make(16);
+    std::set<std::string> names;
+    for (const size_t blocks : {1, 2, 3, 4}) {
+      store_away(Text(whole_.begin(), whole_.begin() + static_cast<ptrdiff_t>(16 * blocks)));
+      size_t refused = blocks == 2 ? 1 : blocks == 4 ? 2 : 0;
+      for (const auto& [name, bytes] : memory_.items())
+        if (names.insert(name).second && refused > 0) memory_.refuse(name), refused--;
+    }
+    for (const std::string& name : names) memory_.lose(name);
+    memory_.puts = memory_.put_items = memory_.touched_items = 0;
+    make(16);
+  }
+  void expect_five_of_eight() {
+    EXPECT_EQ(1u, memory_.puts);
+    EXPECT_EQ(5u, memory_.items().size());
+    EXPECT_EQ(5u, stats().written_items);
+    EXPECT_EQ(2u, stats().unwritten_blocks);
+    uint64_t bytes = 0;
+    for (const auto& [name, value] : memory_.items()) bytes += value.size();
+    EXPECT_EQ(bytes, stats().written_bytes);
+    EXPECT_EQ(1u, stats().failures);
+    EXPECT_EQ(0u, stats().down);
+  }
+};
+
+TEST_F(RefusedItems, CostTheirBlocksOnly) {
+  make_with_refused_items();
+  serve(whole_);
+  flush();
+  expect_five_of_eight();
+  EXPECT_EQ(8u, memory_.touched_items);
+  memory_.refuse_nothing();
+  serve(whole_);
+  flush();
+  EXPECT_EQ(8u + 3, memory_.touched_items) << "the others are known";
+  EXPECT_EQ(8u + 3, memory_.put_items) << "only what was refused is put again";
+  EXPECT_EQ(8u, stats().written_items);
+  EXPECT_EQ(2u, stats().unwritten_blocks) << "as before";
+  clear();
+  EXPECT_EQ(64u, fetch(whole_));
+  check_found(whole_, 64);
+}
+
+TEST_F(RefusedItems, LeaveWhatComesBeforeThem) {
+  make_with_refused_items();
+  store_away(whole_);
+  expect_five_of_eight();
+  EXPECT_EQ(16u, fetch(whole_));
+  check_found(whole_, 16);
+}
+
+TEST_F(RefusedItems, AreNotStoredAlthoughTheStoreCountsThem) {
+  make_with_refused_items();
+  memory_.counts_all = true;
+  serve(whole_);
+  flush();
+  expect_five_of_eight();
+}
+
+TEST_F(RefusedItems, CostAllBlocksIfTheStoreDoesNotNameThem) {
+  make_with_refused_items();
+  memory_.keeps_sizes = true;
+  serve(whole_);
+  flush();
+  EXPECT_EQ(5u, memory_.items().size());
+  EXPECT_EQ(0u, stats().written_items);
+  EXPECT_EQ(0u, stats().written_bytes);
+  EXPECT_EQ(4u, stats().unwritten_blocks);
+  EXPECT_EQ(1u, stats().failures);
+  EXPECT_EQ(1u, stats().down);
 }
 
 // A text is written from its end to its beginning. An item that the store never takes, of a block

@@ -25,9 +25,7 @@ class LruStore {
   pkv_store table() {
     pkv_store store = made<pkv_store>();
     store.user = this;
-    store.put = [](void* user, size_t n, const pkv_store_item* items) {
-      return of(user).put(n, items);
-    };
+    store.put = [](void* user, size_t n, pkv_store_item* items) { return of(user).put(n, items); };
     store.get = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).use(n, items, true);
     };

@@ -604,13 +604,13 @@ pkv_store counted(int* closed) {
   pkv_store store{};
   store.struct_size = sizeof store;
   store.user = closed;
-  store.put = [](void*, size_t n, const pkv_store_item*) { return int64_t(n); };
+  store.put = [](void*, size_t n, pkv_store_item*) { return int64_t(n); };
   store.get = [](void*, size_t n, pkv_store_item* items) {
     for (size_t i = 0; i < n; i++) items[i].size = 0;
     return int64_t{0};
   };
   store.touch = store.get;
-  store.remove = store.put;
+  store.remove = [](void*, size_t n, const pkv_store_item*) { return int64_t(n); };
   store.close = [](void* user) { ++*static_cast<int*>(user); };
   return store;
 }

@@ -263,7 +263,7 @@ std::vector<Case> store_cases() {
   const auto add = [&](const std::string& name, Change change, Wanted wanted) {
     const auto complete = [change = std::move(change)](World& world, pkv_cache_config& config) {
       auto& store = *world.keep(made<pkv_store>({
-          .put = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; },
+          .put = [](void*, size_t, pkv_store_item*) { return int64_t{0}; },
           .get = [](void*, size_t, pkv_store_item*) { return int64_t{0}; },
           .touch = [](void*, size_t, pkv_store_item*) { return int64_t{0}; },
           .remove = [](void*, size_t, const pkv_store_item*) { return int64_t{0}; },

@@ -53,7 +53,7 @@ void add_session(std::string& state, pkv_session session) {
 // Makes a store that has no items and accepts all.
 pkv_store null_store() {
   pkv_store store = made<pkv_store>();
-  store.put = [](void*, size_t n, const pkv_store_item*) { return static_cast<int64_t>(n); };
+  store.put = [](void*, size_t n, pkv_store_item*) { return static_cast<int64_t>(n); };
   store.get = store.touch = [](void*, size_t n, pkv_store_item* items) {
     for (size_t i = 0; i < n; i++) items[i].size = 0;
     return int64_t{0};
@@ -79,7 +79,7 @@ pkv_store World::keeping_store() {
   static constexpr auto of = [](void* user) { return static_cast<World*>(user)->items.table(); };
   pkv_store store = made<pkv_store>();
   store.user = this;
-  store.put = [](void* user, size_t n, const pkv_store_item* list) {
+  store.put = [](void* user, size_t n, pkv_store_item* list) {
     const memory::Exempt exempt;
     return of(user).put(of(user).user, n, list);
   };

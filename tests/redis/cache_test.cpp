@@ -83,6 +83,30 @@ TEST_F(RedisTier, AClusterKeepsBlocks) {
   EXPECT_EQ(320u, serve(whole));
 }
 
+TEST_F(RedisTier, AServerOfAClusterThatIsDownCostsItsBlocksOnly) {
+  redis_test::Cluster cluster;
+  const Text whole = text(1, 320);
+  make_with(cluster[0].address(), 32);
+  cluster[1].stop();
+  serve(whole);
+  EXPECT_EQ(0u, flush());
+  const uint64_t written = stats().written_items;
+  EXPECT_GT(written, 0u);
+  EXPECT_LT(written, 40u);
+  EXPECT_LT(stats().unwritten_blocks, 20u) << "some have no item on that server";
+  EXPECT_EQ(0u, stats().down);
+  cluster[1].start();
+  cluster.wait_until_ok();
+  for (int i = 0; i < 600 && stats().written_items < 40; i++) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    serve(whole);
+    EXPECT_EQ(0u, flush());
+  }
+  EXPECT_EQ(40u, stats().written_items) << "none was put again";
+  CHECK(pkv_prefix_clear(cache_, nullptr, PKV_ALL_SALTS));
+  EXPECT_EQ(320u, fetch(whole));
+}
+
 TEST_F(RedisTier, KeepsBlocksThatOnlyAnEngineCanRead) {
   redis_test::Server server;
   const std::string address = server.address();

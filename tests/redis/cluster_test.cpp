@@ -233,6 +233,10 @@ TEST_F(RedisCluster, AServerThatIsDownCostsItsKeys) {
     for (uint64_t k = 0; k < 300; k++) again.room(k, 1000), more.add(k, 1000);
     EXPECT_EQ(store.get(again), 300 - lost);
     EXPECT_EQ(store.put(more), 300 - lost);
+    for (uint64_t k = 0; k < 300; k++) {
+      const bool down = cluster().owner(pkv::redis::slot_of("pagedkv:" + name(k))) == 0;
+      EXPECT_EQ(more.size_of(k), down ? 0 : 1000) << "put says which items were not stored";
+    }
   }
   cluster()[0].start();
   cluster().wait_until_ok();

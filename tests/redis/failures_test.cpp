@@ -122,10 +122,16 @@ TEST_F(RedisFailures, AServerWithoutMemoryStoresLess) {
   EXPECT_GT(stored, 0);
   EXPECT_LT(stored, 100);
   int64_t found = 0;
-  for (uint64_t i = 0; i < 100; i++) found += store.get(i, 1 << 20);
+  for (uint64_t i = 0; i < 100; i++) {
+    const int64_t one = store.get(i, 1 << 20);
+    EXPECT_EQ(in.size_of(i), one == 1 ? 1 << 20 : 0);
+    found += one;
+  }
   EXPECT_EQ(found, stored);
   EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory", "1mb"}), "OK");
-  EXPECT_EQ(store.put(1000, 10), -ENOSPC);
+  Batch refused;
+  EXPECT_EQ(store.put(refused.add(1000, 10)), -ENOSPC);
+  EXPECT_EQ(refused.size_of(0), 0);
   EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory", "64mb"}), "OK");
   EXPECT_EQ(server.ask({"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}), "OK");
   EXPECT_EQ(store.put(in), 100) << "evicts";

@@ -48,7 +48,10 @@ class Batch {
 
   size_t size() const { return items_.size(); }
   pkv_store_item* items() {
-    for (size_t i = 0; i < size(); i++) items_[i].data = memory_[i].data();
+    for (size_t i = 0; i < size(); i++) {
+      items_[i].data = memory_[i].data();
+      items_[i].size = memory_[i].size() - guard.size();
+    }
     return items_.data();
   }
   uint64_t size_of(size_t i) const { return items_[i].size; }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "disk_fixture.h"
 
@@ -35,6 +36,16 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   int64_t put(Bytes bytes, unsigned char which = key) { return call(table_.put, bytes, which); }
+  // Puts items of the same bytes under the names 0, 1, ... and sets `sizes` to what their sizes are
+  // then.
+  int64_t put_some(Bytes bytes, std::vector<uint64_t>& sizes) {
+    std::vector<pkv_store_item> items(sizes.size());
+    for (size_t i = 0; i < items.size(); i++)
+      items[i] = item_of(bytes, static_cast<unsigned char>(i));
+    const int64_t stored = table_.put(table_.user, items.size(), items.data());
+    for (size_t i = 0; i < items.size(); i++) sizes[i] = items[i].size;
+    return stored;
+  }
   int64_t remove(unsigned char which = key) {
     Bytes none;
     return call(table_.remove, none, which);
@@ -50,13 +61,17 @@ class Store {
  private:
   template <class Function>
   int64_t call(Function function, Bytes& bytes, unsigned char which) {
+    pkv_store_item item = item_of(bytes, which);
+    const int64_t result = function(table_.user, 1, &item);
+    bytes.resize(item.size);
+    return result;
+  }
+  static pkv_store_item item_of(Bytes& bytes, unsigned char which) {
     pkv_store_item item{};
     std::memset(item.name, which, sizeof item.name);
     item.data = bytes.data();
     item.size = bytes.size();
-    const int64_t result = function(table_.user, 1, &item);
-    bytes.resize(item.size);
-    return result;
+    return item;
   }
   pkv_store table_ = made<pkv_store>();
 };
@@ -123,6 +138,34 @@ TEST(StoreFaults, OfEveryCallOfAPut) {
           });
     }
   }
+}
+
+// The sizes say which of three items the store has.
+TEST(StoreFaults, OfEveryCallOfAPutOfSeveral) {
+  const Directory directory;
+  Store store(directory, {});
+  disk::error = EIO;
+  std::vector<uint64_t> sizes(3);
+  std::set<std::vector<uint64_t>> seen;
+  const auto prepare = [&] {
+    for (unsigned char which = 0; which < 3; which++) store.remove(which);
+  };
+  at_each_call(
+      prepare, Fault::fails, {}, [&] { return store.put_some(new_item, sizes); },
+      [&](const std::string& struck, int64_t result) {
+        int64_t kept = 0;
+        for (unsigned char which = 0; which < 3; which++) {
+          EXPECT_EQ(sizes[which], store.get(which).size()) << struck << ", item " << int{which};
+          kept += sizes[which] != 0;
+        }
+        EXPECT_EQ(kept, std::max<int64_t>(result, 0)) << struck;
+        seen.insert(sizes);
+      });
+  const uint64_t size = new_item.size();
+  EXPECT_TRUE(seen.contains({0, 0, 0})) << "after an error the store tries no others";
+  EXPECT_TRUE(seen.contains({size, 0, 0}));
+  EXPECT_TRUE(seen.contains({size, size, 0}));
+  EXPECT_TRUE(seen.contains({size, 0, size})) << "another's folder is in the way";
 }
 
 TEST(StoreFaults, OfEveryCallOfTheFirstPut) {

@@ -58,7 +58,7 @@ class Store {
 
   void put(uint64_t key, uint64_t version) {
     std::vector<uint64_t> words = content_of(key, version);
-    const pkv_store_item item = item_of(key, words);
+    pkv_store_item item = item_of(key, words);
     const int64_t stored = table_.put(table_.user, 1, &item);
     if (stored != 1) stop("a put fails: " + std::to_string(stored));
   }

@@ -23,9 +23,7 @@ class MemoryStore {
   pkv_store table() {
     pkv_store store = made<pkv_store>();
     store.user = this;
-    store.put = [](void* user, size_t n, const pkv_store_item* items) {
-      return of(user).put(n, items);
-    };
+    store.put = [](void* user, size_t n, pkv_store_item* items) { return of(user).put(n, items); };
     store.get = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).get(n, items, true);
     };
@@ -84,13 +82,19 @@ class MemoryStore {
     const std::lock_guard lock(mutex_);
     refused_.insert(key);
   }
+  void refuse_nothing() {
+    const std::lock_guard lock(mutex_);
+    refused_.clear();
+  }
   void lose(const std::string& key) {
     const std::lock_guard lock(mutex_);
     items_.erase(key);
   }
 
   std::atomic<int> closed{0}, error{0};  // error: what calls return instead
-  std::atomic<uint64_t> puts{0}, gets{0}, capacity{UINT64_MAX};
+  // What put does wrong: it does not say which items it refused, or counts them as well.
+  std::atomic<bool> keeps_sizes{false}, counts_all{false};
+  std::atomic<uint64_t> puts{0}, put_items{0}, gets{0}, touched_items{0}, capacity{UINT64_MAX};
 
  private:
   enum class Held { none, gets, all };
@@ -115,22 +119,27 @@ class MemoryStore {
     return lock;
   }
 
-  int64_t put(size_t n, const pkv_store_item* items) {
+  int64_t put(size_t n, pkv_store_item* items) {
     puts++;
+    put_items += n;
     const auto lock = enter();
     if (error != 0) return -error;
     int64_t stored = 0;
-    for (size_t i = 0; i < n && items_.size() < capacity; i++) {
-      if (refused_.contains(key_of(items[i]))) continue;
+    for (size_t i = 0; i < n; i++) {
+      if (items_.size() >= capacity || refused_.contains(key_of(items[i]))) {
+        if (!keeps_sizes) items[i].size = 0;
+        continue;
+      }
       stored++;
       const auto* const bytes = static_cast<const unsigned char*>(items[i].data);
       items_[key_of(items[i])].assign(bytes, bytes + items[i].size);
     }
-    return stored;
+    return counts_all ? static_cast<int64_t>(n) : stored;
   }
 
   int64_t get(size_t n, pkv_store_item* items, bool bytes) {
     gets += bytes;
+    touched_items += bytes ? 0 : n;
     const auto lock = enter(bytes);
     if (error != 0) return -error;
     int64_t found = 0;

@@ -79,7 +79,7 @@ class Stalls : public Prefix {
     cache_.close();
     table_ = made<pkv_store>();
     table_.user = this;
-    table_.put = [](void* user, size_t n, const pkv_store_item* items) {
+    table_.put = [](void* user, size_t n, pkv_store_item* items) {
       return of(user).inner_.put(&of(user).enter(), n, items);
     };
     table_.get = [](void* user, size_t n, pkv_store_item* items) {

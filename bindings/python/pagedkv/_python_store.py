@@ -6,7 +6,7 @@ import abc
 import ctypes
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ._handle import sized, unsigned
@@ -28,9 +28,9 @@ class Store(abc.ABC):
     """
 
     @abc.abstractmethod
-    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
-        """Stores values under keys; an existing value may be kept. Stored values may be lost at any
-        time.
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> Iterable[bytes] | None:
+        """Stores values under keys; an existing value may be kept. Returns the keys that it did not
+        store; None if it stored all. Stored values may be lost at any time.
         """
 
     @abc.abstractmethod
@@ -91,8 +91,12 @@ def _keys(items: Sequence[Any]) -> list[bytes]:
 
 
 def _put(store: Store, items: Sequence[Any]) -> int:
-    store.put([(bytes(item.name), ctypes.string_at(item.data, item.size)) for item in items])
-    return len(items)
+    values = [ctypes.string_at(item.data, item.size) for item in items]
+    left_out = set(store.put(list(zip(_keys(items), values, strict=True))) or ())
+    for item in items:
+        if bytes(item.name) in left_out:
+            item.size = 0
+    return sum(item.size > 0 for item in items)
 
 
 def _get(store: Store, items: Sequence[Any]) -> int:

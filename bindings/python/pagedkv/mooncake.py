@@ -237,6 +237,9 @@ class _Client(Uncopied):
             begin = time.monotonic()
             codes = client.batch_put_from(self._names(items), addresses, sizes, self._replicate)
             self._release(self._writing, codes, begin)
+        for item, code in zip(items, codes, strict=True):
+            if code:
+                item.size = 0
         return self._count(codes, sum(code == 0 for code in codes))
 
     def get(self, items: Sequence[Any]) -> int:

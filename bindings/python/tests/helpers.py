@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,8 +123,9 @@ class MemoryStore(pagedkv.Store):
             raise self.problem
         return self.values
 
-    def put(self, items: Sequence[tuple[bytes, bytes]]) -> None:
+    def put(self, items: Sequence[tuple[bytes, bytes]]) -> Iterable[bytes] | None:
         self.there().update(items)
+        return None
 
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         return [self.there().get(key) for key in keys]

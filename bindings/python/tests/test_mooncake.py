@@ -184,6 +184,22 @@ class Liar:
         return [room + 1000 for room in rooms[: len(names)]]
 
 
+class Refuser(Liar):
+    """A Mooncake client that stores every other item."""
+
+    def batch_put_from(self, names: list[str], *_: Any) -> list[int]:
+        return [0 if i % 2 else -200 for i in range(len(names))]
+
+
+def test_put_says_which_items_it_did_not_store() -> None:
+    client = _Client(pagedkv.MooncakeStore())
+    client._client = Refuser()
+    memory = (ctypes.c_ubyte * 40)()
+    items = [_raw.StoreItem(data=ctypes.addressof(memory), size=40) for _ in range(4)]
+    assert client.put(items) == 2
+    assert [item.size for item in items] == [0, 40, 0, 40]
+
+
 def test_no_more_is_copied_than_there_is_room_for() -> None:
     client = _Client(pagedkv.MooncakeStore())
     client._client = Liar()

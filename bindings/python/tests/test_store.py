@@ -158,6 +158,30 @@ def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) ->
     assert "zip()" in caplog.text
 
 
+def test_a_store_in_python_says_what_it_did_not_store() -> None:
+    class Choosy(MemoryStore):
+        offered, refuses = 0, True
+
+        def put(self, items: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+            self.offered += len(items)
+            refused = [key for key, _ in items[:1]] if self.refuses else []
+            self.values.update(item for item in items if item[0] not in refused)
+            return refused
+
+    store = Choosy()
+    with with_store(store) as cache:
+        for written, offered in ((1, 2), (2, 3)):
+            leave(cache)
+            stats = cache.store_stats()
+            assert (stats.written_items, store.offered, len(store.values)) == (
+                written,
+                offered,
+                written,
+            )
+            assert (stats.lost_tokens, stats.failures, stats.down) == (16, 1, 0)
+            store.refuses = False
+
+
 def test_whoever_has_a_store_closes_it_once() -> None:
     store = MemoryStore()
     config: Any = {"prefix": pagedkv.PrefixConfig(), "store": pagedkv.StoreConfig(store)}

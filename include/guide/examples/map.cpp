@@ -19,8 +19,8 @@ static std::string key_of(const pkv_store_item& item) {
   return {reinterpret_cast<const char*>(item.name), sizeof item.name};
 }
 
-// Hooks must not throw; an item that cannot be stored is not counted.
-static int64_t put(void* user, size_t n, const pkv_store_item* items) {
+// Hooks must not throw; the size of an item that cannot be stored becomes 0.
+static int64_t put(void* user, size_t n, pkv_store_item* items) {
   std::lock_guard<std::mutex> lock(of(user).mutex);
   int64_t stored = 0;
   for (size_t i = 0; i < n; i++) try {
@@ -28,6 +28,7 @@ static int64_t put(void* user, size_t n, const pkv_store_item* items) {
       of(user).items[key_of(items[i])] = {bytes, bytes + items[i].size};
       stored++;
     } catch (const std::bad_alloc&) {
+      items[i].size = 0;
     }
   return stored;  // a negative errno would mean: make no calls for a while
 }

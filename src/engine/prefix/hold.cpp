@@ -75,8 +75,9 @@ void Hold::make_passive(uint32_t demote_from) noexcept {
   use_.demote_from = demote_from;
 }
 
-void Hold::demote() noexcept {
+void Hold::demote(uint64_t lost_before) noexcept {
   if (index_ == nullptr || use_.demote_from == Use::no_block) return;
+  if (use_.demote_from < lost_before) return;
   const std::lock_guard lock(index_->mutex_);
   index_->uses_.demote(use_);
 }

@@ -50,9 +50,9 @@ class Hold {
   void withdraw_dropped() noexcept { withdraw(use_.drop_from); }
   // Makes this the hold of a store or a file that copies the blocks. It does not count as a use of
   // the text, so its end changes nothing. demote() lowers the retention of the blocks from
-  // `demote_from` on.
+  // `demote_from` on, unless one of them comes before `lost_before`.
   void make_passive(uint32_t demote_from = Use::no_block) noexcept;
-  void demote() noexcept;
+  void demote(uint64_t lost_before) noexcept;
   // Cancels drop_later() if a trim to `blocks` blocks left nothing of what it would remove.
   void trimmed(uint32_t blocks) noexcept {
     if (use_.drop_from >= blocks) use_.drop_from = Use::no_block;

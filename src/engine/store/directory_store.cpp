@@ -130,16 +130,18 @@ int DirectoryStore::put_on_full_disk(const pkv_store_item& item, int error) {
   return error;
 }
 
-int64_t DirectoryStore::put(std::span<const pkv_store_item> items) {
+int64_t DirectoryStore::put(std::span<pkv_store_item> items) {
   int64_t stored = 0;
   int error = 0;
   last_error[0] = '\0';
-  for (const pkv_store_item& item : items) {
-    int refused = try_to_put(item);
-    if (is_full_disk(refused)) refused = put_on_full_disk(item, refused);
-    stored += refused == 0;
-    if (refused != 0) error = refused;
-    if (refused != 0 && refused != EPERM) break;  // others would fail for the same reason
+  for (pkv_store_item& item : items) {
+    // After another error, others would fail for the same reason.
+    if (error == 0 || error == EPERM) {
+      error = try_to_put(item);
+      if (is_full_disk(error)) error = put_on_full_disk(item, error);
+    }
+    stored += error == 0;
+    if (error != 0) item.size = 0;
   }
   if (capacity_ != 0 && is_full()) evict(capacity_);
   return stored > 0 || items.empty() ? stored : -error;
@@ -272,7 +274,7 @@ pkv_store open_directory_store(const char* path, uint64_t capacity, bool durable
   auto made = std::make_unique<DirectoryStore>(path, capacity, durable);
   pkv_store store{};
   store.struct_size = sizeof store;
-  store.put = [](void* user, size_t n, const pkv_store_item* items) {
+  store.put = [](void* user, size_t n, pkv_store_item* items) {
     return guarded_call([&] { return store_of(user).put({items, n}); });
   };
   store.get = [](void* user, size_t n, pkv_store_item* items) {

@@ -34,7 +34,7 @@ class DirectoryStore {
   // These are the functions of pkv_store. They return a negative errno only if nothing succeeded.
   // If the disk or a quota is full, put() deletes the least recently used items and tries once
   // more.
-  int64_t put(std::span<const pkv_store_item> items);
+  int64_t put(std::span<pkv_store_item> items);
   int64_t get(std::span<pkv_store_item> items);
   int64_t touch(std::span<pkv_store_item> items);
   int64_t remove(std::span<const pkv_store_item> items);

@@ -99,7 +99,7 @@ namespace {
 
 int64_t none() { return 0; }
 
-// How many items a store says that it has.
+// How many items a store says that it has, or has stored.
 int64_t count_found(std::span<const pkv_store_item> items) {
   return std::ranges::count_if(items, [](const pkv_store_item& item) { return item.size != 0; });
 }
@@ -110,12 +110,15 @@ void forget_sizes(std::span<pkv_store_item> items) {
 
 }  // namespace
 
-uint64_t StoreCalls::put(std::span<pkv_store_item> items) noexcept {
+void StoreCalls::put(std::span<pkv_store_item> items) noexcept {
+  const auto put = [&](void* user, size_t n, pkv_store_item* first) {
+    const int64_t result = store_.put(user, n, first);
+    if (result < count_found(items)) forget_sizes(items);
+    return std::min(result, count_found(items));
+  };
   const auto all = [&] { return static_cast<int64_t>(items.size()); };
-  const auto stored =
-      static_cast<uint64_t>(std::max<int64_t>(call(writing_, items, store_.put, all), 0));
-  known_.count_puts(stored);
-  return stored;
+  if (call(writing_, items, put, all) < 0) forget_sizes(items);
+  known_.count_puts(static_cast<uint64_t>(count_found(items)));
 }
 
 uint64_t StoreCalls::get(std::span<pkv_store_item> items) noexcept {

@@ -46,9 +46,9 @@ class StoreCalls {
 
   // Items that belong to one text are given in its order. The store gets the last one first: if it
   // deletes what was not used for longest, the ends of texts are deleted before the beginnings that
-  // they need. put and get return how many items the store put or found; 0 in a pause. get and
-  // touch set the sizes of the items, to 0 for those that were not found.
-  uint64_t put(std::span<pkv_store_item> items) noexcept;
+  // they need. The sizes of items that were not stored or not found become 0: all in a pause. get
+  // returns how many the store found.
+  void put(std::span<pkv_store_item> items) noexcept;
   uint64_t get(std::span<pkv_store_item> items) noexcept;
   void touch(std::span<pkv_store_item> items) noexcept;
   void remove(pkv_store_item item) noexcept;

@@ -60,20 +60,35 @@ void Writer::write_next(uint64_t& written) {
   const uint64_t total = text.size() / format_.block_size();
   const size_t groups = format_.groups();
   const std::vector<ContentKey> keys = format_.keys(salt, text, 0, total);
+  uint64_t lost_before = 0;  // No position from here on is lost.
   for (uint64_t left = total; left > 0;) {
     const uint64_t count = std::min<uint64_t>(format_.batch_positions(), left);
     const uint64_t first = left - count;
     const std::chrono::nanoseconds begin = os::thread_time();
-    const Written batch =
+    const Stored stored =
         write_batch(std::span(keys).subspan(first * groups, count * groups), text, first);
-    if (batch == Written::none) return;
-    written += batch == Written::all ? count : 0;
+    if (stored.empty()) return;
+    written += count_written(stored, first, lost_before);
     left = first;
+    if (written < total - left && store_.writing().pauses()) break;
     throttle_during_steps(os::thread_time() - begin);
   }
-  if (written < total) return;
   const auto lock = worker_.lock();
-  if (worker_.content()) worker_.content()->hold().demote();
+  if (worker_.content()) worker_.content()->hold().demote(lost_before);
+}
+
+// Returns how many positions of a batch the store has in full. Raises `lost_before` to the end of
+// the last one of the others.
+uint64_t Writer::count_written(const Stored& stored, uint64_t first, uint64_t& lost_before) const {
+  const size_t groups = format_.groups();
+  uint64_t written = 0;
+  for (size_t i = 0; i < stored.size(); i += groups) {
+    if (std::ranges::all_of(std::span(stored).subspan(i, groups), [](bool is) { return is; }))
+      written++;
+    else
+      lost_before = std::max(lost_before, first + i / groups + 1);
+  }
+  return written;
 }
 
 // Sleeps so that the writer works a tenth of the time while steps run, since a step waits for the
@@ -89,9 +104,8 @@ void Writer::throttle_during_steps(std::chrono::nanoseconds worked) {
 // Returns 1 for each key that the store has, from memory or by asking the store, and 0 for others.
 // Asks again about a text after as many puts as it has items, so that what is in use does not
 // become the oldest even in a small store.
-std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys,
-                                               uint64_t text_items) {
-  std::vector<unsigned char> stored(keys.size());
+Writer::Stored Writer::find_stored(std::span<const ContentKey> keys, uint64_t text_items) {
+  Stored stored(keys.size());
   std::vector<pkv_store_item> asked;
   std::vector<size_t> asked_indices;
   for (size_t i = 0; i < keys.size(); i++) {
@@ -109,12 +123,12 @@ std::vector<unsigned char> Writer::find_stored(std::span<const ContentKey> keys,
   return stored;
 }
 
-// Writes a batch of positions that begins at `first`. Returns how many of its items the store has
-// now: none also if the content was released.
-Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text,
-                                    size_t first) {
+// Writes a batch of positions that begins at `first`. Returns what the store has of it now; nothing
+// if the content was released.
+Writer::Stored Writer::write_batch(std::span<const ContentKey> keys, prefix::Tokens text,
+                                   size_t first) {
   const uint64_t text_items = text.size() / format_.block_size() * format_.groups();
-  const std::vector<unsigned char> stored = find_stored(keys, text_items);
+  Stored stored = find_stored(keys, text_items);
   std::vector<pkv_store_item> items;
   std::vector<size_t> indices;  // of their keys
   Copies opaque(format_.groups());
@@ -125,11 +139,12 @@ Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::To
     const size_t position = first + i / format_.groups(), g = i % format_.groups();
     {
       const auto lock = worker_.lock();
-      if (!worker_.content()) return Written::none;
+      if (!worker_.content()) return {};
       const memory::BlockTable& table = worker_.content()->table(g);
       known_items_ += stored[i];
       const memory::Block block = table.blocks()[position];
-      if (stored[i] != 0 || block == memory::no_block) continue;
+      if (block == memory::no_block) stored[i] = 1;
+      if (stored[i] != 0) continue;
       format_.pack(g, table, text, position, keys[i], at);
       if (format_.group(g).opaque()) {
         retain_in_flight(g, block);
@@ -145,14 +160,24 @@ Writer::Written Writer::write_batch(std::span<const ContentKey> keys, prefix::To
     at += format_.value_bytes(g);
     indices.push_back(i);
   }
-  if (!unsealed.empty() && !read_opaque(opaque)) return Written::none;
+  if (!unsealed.empty() && !read_opaque(opaque)) return {};
   for (const auto& [i, value] : unsealed) format_.seal(i % format_.groups(), keys[i], value);
-  const uint64_t written = store_.put(items);
-  written_items_ += written;
-  for (size_t i = items.size() - written; i < items.size(); i++) written_bytes_ += items[i].size;
-  if (written < items.size()) return written > 0 ? Written::some : Written::none;
-  for (const size_t index : indices) store_.known().remember(keys[index]);
-  return Written::all;
+  put(keys, items, indices, stored);
+  return stored;
+}
+
+// Puts items of these keys, and notes which of them the store has now.
+void Writer::put(std::span<const ContentKey> keys, std::span<pkv_store_item> items,
+                 std::span<const size_t> indices, Stored& stored) {
+  store_.put(items);
+  for (size_t i = 0; i < items.size(); i++) {
+    const size_t index = indices[i];
+    if (items[i].size == 0) continue;
+    stored[index] = 1;
+    store_.known().remember(keys[index]);
+    written_items_ += 1;
+    written_bytes_ += format_.value_bytes(index % format_.groups());
+  }
 }
 
 // Takes a reference to a block that the engine is about to copy. Throws LIMIT_REACHED, bad_alloc.

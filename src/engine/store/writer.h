@@ -23,12 +23,15 @@ class Writer {
  private:
   void run() noexcept;
   void write_next(uint64_t& written);
-  enum class Written { none, some, all };
-  Written write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);
+  using Stored = std::vector<unsigned char>;  // by key: 1 if the store lacks nothing of it
+  Stored write_batch(std::span<const ContentKey> keys, prefix::Tokens text, size_t first);
+  uint64_t count_written(const Stored& stored, uint64_t first, uint64_t& lost_before) const;
+  void put(std::span<const ContentKey> keys, std::span<pkv_store_item> items,
+           std::span<const size_t> indices, Stored& stored);
   using Copies = std::vector<std::vector<memory::BlockIo::Copy>>;  // by group
   void retain_in_flight(size_t g, memory::Block block);
   bool read_opaque(const Copies& copies);
-  std::vector<unsigned char> find_stored(std::span<const ContentKey> keys, uint64_t text_items);
+  Stored find_stored(std::span<const ContentKey> keys, uint64_t text_items);
   void throttle_during_steps(std::chrono::nanoseconds worked);
 
   const ItemFormat& format_;
