@@ -154,7 +154,7 @@ void pool(benchmark::State& state) {
   std::mutex mutex;
   std::vector<uint32_t> free(65536);
   const auto take_from_pool = [&] {
-    pkv_block blocks[batch];
+    pkv_block_ref blocks[batch];
     check(pkv_pool_alloc(pool, batch, blocks));
     check(pkv_pool_release(pool, batch, blocks));
   };

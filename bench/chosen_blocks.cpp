@@ -38,7 +38,7 @@ void chosen_tree(benchmark::State& state, const Geometry& geometry, bool togethe
   for (uint32_t session = 0; session < geometry.sessions; session++)
     for (int32_t token = 0; token < tree_tokens; token++) parents.push_back((token + 1) / 2 - 1);
   auto mask = made<pkv_mask>();
-  mask.kind = PKV_MASK_PARENTS, mask.data = parents.data();
+  mask.kind = PKV_MASK_TREE_PARENTS, mask.data = parents.data();
   pkv_chosen_blocks chosen = chosen_part(geometry, 8);
   chosen.tokens_per_choice = together ? UINT32_MAX : 1;
   auto all = made<pkv_attention_params>();
@@ -76,14 +76,14 @@ void chosen_prompt(benchmark::State& state, Geometry geometry) {
 }
 
 // Every second KV head sees its last 1,024 tokens and the first 64.
-void head_windows(benchmark::State& state, const Geometry& geometry) {
+void kv_head_windows(benchmark::State& state, const Geometry& geometry) {
   std::vector<uint32_t> windows, sinks(geometry.kv_heads, 64);
   for (uint32_t head = 0; head < geometry.kv_heads; head++)
     windows.push_back(head % 2 == 0 ? 1024 : 0);
   const auto all = made<pkv_attention_params>();
   auto some = all;
-  some.head_windows = windows.data();
-  some.head_sink_tokens = sinks.data();
+  some.kv_head_windows = windows.data();
+  some.kv_head_sink_tokens = sinks.data();
   compare(state, geometry, 1, some, all);
 }
 
@@ -105,7 +105,7 @@ void register_chosen_blocks() {
         if (!usual) continue;
         add("chosen_tree_together" + shape, chosen_tree, geometry, true);
         add("chosen_tree" + shape, chosen_tree, geometry, false);
-        add("head_windows" + shape, head_windows, geometry);
+        add("kv_head_windows" + shape, kv_head_windows, geometry);
       }
   for (const pkv_dtype dtype : {PKV_F32, PKV_BF16, PKV_INT8})
     for (const uint32_t block_size : {16u, 32u, 64u})

@@ -215,10 +215,10 @@ const void* memory_of(const pkv_mask& mask, Source& draw, const SequenceRows& se
   }
   const bool refused = mask.row_stride < 0 || mask.batch_stride < 0;
   switch (mask.kind) {
-    case PKV_MASK_BITS:
+    case PKV_MASK_TREE_BITS:
       return refused || real(rows) * real(mask.row_stride) <= real(words.size()) ? words.data()
                                                                                  : nullptr;
-    case PKV_MASK_PARENTS:
+    case PKV_MASK_TREE_PARENTS:
       if (rows > std::size(parents)) return nullptr;
       for (uint64_t i = 0; i < rows; i++)
         parents[i] = draw.chance(80) ? -1 : static_cast<int32_t>(draw.below(3));
@@ -250,7 +250,7 @@ void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequen
   pkv_mask& mask = params.own_mask;
   params.mask = &mask;
   mask.kind = static_cast<pkv_mask_kind>(draw.between(1, 5));
-  if (mask.kind == PKV_MASK_BITS) mask.row_stride = draw.chance(90) ? 1 : 2;
+  if (mask.kind == PKV_MASK_TREE_BITS) mask.row_stride = draw.chance(90) ? 1 : 2;
   if (has_columns(mask)) {
     mask.columns = 48;
     mask.row_stride = static_cast<int64_t>(48 * draw.below(2));
@@ -267,7 +267,7 @@ void draw_mask(Source& draw, AttentionParams& params, const SequenceRows& sequen
   const uint64_t rows =
       std::accumulate(sequences.lengths.begin(), sequences.lengths.end(), uint64_t{0});
   const bool deep =
-      rows <= std::size(positions) && draw.chance(mask.kind == PKV_MASK_BITS ? 60 : 3);
+      rows <= std::size(positions) && draw.chance(mask.kind == PKV_MASK_TREE_BITS ? 60 : 3);
   for (uint64_t i = 0; deep && i < rows; i++)
     positions[i] = static_cast<int64_t>(draw.chance(95) ? draw.between(64, 90) : number(draw));
   mask.positions = deep ? positions : nullptr;
@@ -297,9 +297,9 @@ void draw_blocks(Source& draw, AttentionParams& params, uint64_t rows, uint64_t 
 // Draws windows and sinks for the KV heads of the call.
 void draw_windows(Source& draw, AttentionParams& params, uint64_t heads) {
   static uint32_t windows[64];
-  params.head_windows = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
-  params.head_sink_tokens = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
-  if (params.head_windows == nullptr && params.head_sink_tokens == nullptr) return;
+  params.kv_head_windows = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
+  params.kv_head_sink_tokens = draw.chance(15) && heads <= std::size(windows) ? windows : nullptr;
+  if (params.kv_head_windows == nullptr && params.kv_head_sink_tokens == nullptr) return;
   for (uint64_t i = 0; i < heads; i++) windows[i] = static_cast<uint32_t>(number(draw));
 }
 

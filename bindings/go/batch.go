@@ -163,7 +163,7 @@ func (b *Batch) Accept(i int, kept []uint32) error {
 }
 
 // Commit ends the step: it adds the new tokens to every session, one id per row. nil: their ids are
-// NoToken, or those that Session.Suspend remembered.
+// UnknownToken, or those that Session.Suspend remembered.
 func (b *Batch) Commit(tokens []int32) error {
 	return b.end(call("commit", b, func() raw.Status {
 		return raw.BatchCommit(b.handle, uint64(len(tokens)), optional(tokens))

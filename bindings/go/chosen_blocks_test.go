@@ -107,7 +107,7 @@ func TestChosenBlocksAreCheckedAgainstShapes(t *testing.T) {
 		refused(t, err, pagedkv.ErrInvalidArgument, wrong.part)
 	}
 	for _, wrong := range []pagedkv.AttentionParams{
-		{HeadWindows: []uint32{30}}, {HeadSinkTokens: []uint32{1, 2, 3}},
+		{KVHeadWindows: []uint32{30}}, {KVHeadSinkTokens: []uint32{1, 2, 3}},
 	} {
 		err := batch.Attend(0, f32(q), f32(make([]float32, len(q))), &wrong, nil)
 		refused(t, err, pagedkv.ErrInvalidArgument)
@@ -129,7 +129,7 @@ func TestNoSinksInALayerWithSinks(t *testing.T) {
 	outs := [3][]float32{}
 	for i, params := range []pagedkv.AttentionParams{
 		{}, {SinkTokens: pagedkv.NoSinkTokens},
-		{HeadSinkTokens: []uint32{pagedkv.NoHeadSinkTokens, pagedkv.NoHeadSinkTokens}},
+		{KVHeadSinkTokens: []uint32{pagedkv.NoHeadSinkTokens, pagedkv.NoHeadSinkTokens}},
 	} {
 		outs[i] = make([]float32, chosenNew*4*32)
 		must(t, batch.Attend(0, f32(q), f32(outs[i]), &params, nil))

@@ -184,7 +184,7 @@ func TestFieldsOfAttention(t *testing.T) {
 	outputs.Chosen = make([]uint32, 2*2*choice.TopBlocks)
 	outputs.Masses = make([]float32, 2*4*outputs.MassBlocks)
 	params.Mask, params.ChosenBlocks = &mask, &choice
-	params.HeadWindows, params.HeadSinkTokens = make([]uint32, 2), make([]uint32, 2)
+	params.KVHeadWindows, params.KVHeadSinkTokens = make([]uint32, 2), make([]uint32, 2)
 	batch := batchRows{lengths: []uint32{1, 2}}
 	placed, err := params.place("test", batch, 4, 2)
 	check(t, err)

@@ -109,9 +109,9 @@ CONFIGS = {
     "pkv_attention_params": (
         "AttentionParams vary attention. The zero value, and nil, have the defaults.",
         {
-            "head_windows": "HeadWindows []uint32",
-            "head_sink_tokens": (
-                "HeadSinkTokens []uint32",
+            "kv_head_windows": "KVHeadWindows []uint32",
+            "kv_head_sink_tokens": (
+                "KVHeadSinkTokens []uint32",
                 "The sink tokens of each KV head, instead of SinkTokens. 0: the layer's; "
                 "NoHeadSinkTokens: none.",
             ),

@@ -258,14 +258,14 @@ const (
 	// uint64_t [rows][RowStride]: a row sees new token j of its own session if bit j % 64 of word j
 	// / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
 	// mask. With a window or slopes, Positions or QueryPositions must be set.
-	MaskBits MaskKind = 1
+	MaskTreeBits MaskKind = 1
 	// int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent
 	// among the new tokens of its session, which must be lower than its own, or -1 for none. It
 	// sees itself, its ancestors and, as without a mask, the tokens from before the step. For
 	// windows, sinks and slopes, its position is the number of tokens before the step plus its
 	// depth, wherever its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as a
 	// chunk of a prompt beside trees, costs no more than without a mask.
-	MaskParents MaskKind = 2
+	MaskTreeParents MaskKind = 2
 	// uint8_t, one per query and position: 0 hides the position; any other value shows it, unless
 	// the causal rule or the window hides it. The byte of query i of sequence s for column c is
 	// data[s * BatchStride + i * RowStride + c]. i counts the queries of the sequence from 0; in a
@@ -330,9 +330,10 @@ const (
 	// prefill or PREFETCH. Pins that end at the same cached block, even those of other prompts with
 	// the same prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
 	HintPin HintAction = 3
-	// Ends one pin: of those of prefixes of this text that PIN was asked for up to End or beyond,
-	// the longest, even if another caller made it. So a pin that was clipped is found by its own
-	// End. Tokens of the result says how many tokens were pinned.
+	// Ends one pin, even if another caller made it. It must be of a prefix of this text, and PIN
+	// must have asked for End or more tokens; of several such pins, the longest ends. A pin that
+	// was clipped counts with what was asked for. Tokens of the result says how many tokens were
+	// pinned.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. Takes only free and evictable blocks,
@@ -418,7 +419,7 @@ const (
 	// An open, blocking descriptor, from its current position. It stays open; bytes after the file
 	// are neither read nor changed. A failed save leaves the bytes that it wrote. After a failed
 	// load, and after pkv_file_inspect, the position is somewhere in the file: seek before the next
-	// call.
+	// call. Not on Windows (ErrUnsupported): use the caller's functions.
 	StreamDescriptor StreamKind = 2
 	StreamBuffer     StreamKind = 3 // The caller's memory.
 	// The caller's functions. A load reads no byte after the file.
@@ -786,11 +787,11 @@ type AttentionParams struct {
 	Softcap float32
 	// [KVHeads]: a window for each KV head and its query heads, instead of Window. An entry of 0
 	// means the window of the layer's group. nil (default): Window.
-	HeadWindows []uint32
+	KVHeadWindows []uint32
 	// The sink tokens of each KV head, instead of SinkTokens. 0: the layer's; NoHeadSinkTokens:
 	// none.
-	HeadSinkTokens []uint32
-	ALiBiSlopes    []float32 // [QueryHeads]: ALiBi slopes. nil (default): none.
+	KVHeadSinkTokens []uint32
+	ALiBiSlopes      []float32 // [QueryHeads]: ALiBi slopes. nil (default): none.
 	// [QueryHeads]: a logit that takes part in the softmax, but has no value (learned attention
 	// sinks, as in gpt-oss). nil (default): none.
 	SinkLogits []float32

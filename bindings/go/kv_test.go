@@ -96,7 +96,7 @@ func TestMemoryOfOnesOwn(t *testing.T) {
 			},
 			{
 				pagedkv.Mask{Parents: []int32{-1, 0, -1, -1}, Positions: []int64{0, 1, 0, 0}},
-				"positions are for kind BITS",
+				"positions are for kind TREE_BITS",
 			},
 			{pagedkv.Mask{Bytes: mask.Bytes, RowStride: -1}, "strides of 0 and -1"},
 			{pagedkv.Mask{Bytes: mask.Bytes, FirstPositions: []int64{0}}, "1 FirstPositions"},

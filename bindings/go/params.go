@@ -10,7 +10,7 @@ import (
 const (
 	// NoSinkTokens as AttentionParams.SinkTokens means none, even if the layer has some.
 	NoSinkTokens = -1
-	// NoHeadSinkTokens means the same in AttentionParams.HeadSinkTokens.
+	// NoHeadSinkTokens means the same in AttentionParams.KVHeadSinkTokens.
 	NoHeadSinkTokens uint32 = raw.NoSinkTokens
 	// NoFirstBlocks as ChosenBlocks.FirstBlocks: the first block is read only if it is chosen.
 	NoFirstBlocks = -1
@@ -65,12 +65,12 @@ func (m *Mask) place(n *numbers, batch batchRows, queryHeads int) *raw.Mask {
 	given := 0
 	if m.Bits != nil {
 		given++
-		out.Kind, out.Data = int32(MaskBits), unsafe.Pointer(firstOrEmpty(m.Bits))
+		out.Kind, out.Data = int32(MaskTreeBits), unsafe.Pointer(firstOrEmpty(m.Bits))
 		n.exactly("Bits", len(m.Bits), batch.total(), m.RowStride)
 	}
 	if m.Parents != nil {
 		given++
-		out.Kind, out.Data = int32(MaskParents), unsafe.Pointer(firstOrEmpty(m.Parents))
+		out.Kind, out.Data = int32(MaskTreeParents), unsafe.Pointer(firstOrEmpty(m.Parents))
 		n.exactly("Parents", len(m.Parents), batch.total(), 1)
 	}
 	if m.Bytes != nil {
@@ -162,15 +162,15 @@ func (p *AttentionParams) place(
 	n := numbers{op: op}
 	out := sized(&raw.AttentionParams{
 		Scale: p.Scale, Bidirectional: flag(p.Bidirectional), Window: n.u32("Window", p.Window),
-		SinkTokens: raw.NoSinkTokens, Softcap: p.Softcap, HeadWindows: first(p.HeadWindows),
-		HeadSinkTokens: first(p.HeadSinkTokens), ALiBiSlopes: first(p.ALiBiSlopes),
+		SinkTokens: raw.NoSinkTokens, Softcap: p.Softcap, KVHeadWindows: first(p.KVHeadWindows),
+		KVHeadSinkTokens: first(p.KVHeadSinkTokens), ALiBiSlopes: first(p.ALiBiSlopes),
 		SinkLogits: first(p.SinkLogits),
 	})
 	if p.SinkTokens != NoSinkTokens {
 		out.SinkTokens = n.u32("SinkTokens", p.SinkTokens)
 	}
-	n.length("HeadWindows", len(p.HeadWindows), 1, kvHeads)
-	n.length("HeadSinkTokens", len(p.HeadSinkTokens), 1, kvHeads)
+	n.length("KVHeadWindows", len(p.KVHeadWindows), 1, kvHeads)
+	n.length("KVHeadSinkTokens", len(p.KVHeadSinkTokens), 1, kvHeads)
 	n.length("ALiBiSlopes", len(p.ALiBiSlopes), 1, queryHeads)
 	n.length("SinkLogits", len(p.SinkLogits), 1, queryHeads)
 	out.Mask = p.Mask.place(&n, batch, queryHeads)

@@ -224,7 +224,7 @@ func (p *player) victims(o object) {
 	p.equal("victims", got, o["victims"])
 }
 
-// textOf returns a session's tokens, NoToken for unknown ids.
+// textOf returns a session's tokens, UnknownToken for unknown ids.
 func (p *player) textOf(session *pagedkv.Session) []int32 {
 	length, err := session.Length()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// NoToken is a token whose id is unknown.
-	NoToken int32 = raw.NoToken
+	// UnknownToken is a token whose id is unknown.
+	UnknownToken int32 = raw.UnknownToken
 	// NoBlockID is the entry in a block table for a block that left the window.
 	NoBlockID uint32 = raw.NoBlockID
 )

@@ -89,7 +89,7 @@ def returns(kind, api):
 
 def constant_lines(constant):
     kind, value = TYPES[constant["type"]], constant["value"]
-    if kind == "c_int" and constant["name"] == "PKV_NO_TOKEN":
+    if kind == "c_int" and constant["name"] == "PKV_UNKNOWN_TOKEN":
         kind = "i32"
     text = (
         f"{kind}::MAX" if kind.startswith("u") and value in (2**32 - 1, 2**64 - 1) else str(value)

@@ -36,7 +36,7 @@ typedef enum pkv_mask_kind PKV_ENUM {
    * / 64 is set, unless the window hides it. Tokens from before the step are seen as without a
    * mask. With a window or slopes, `positions` or query_positions must be set.
    */
-  PKV_MASK_BITS = 1,
+  PKV_MASK_TREE_BITS = 1,
   /**
    * int32_t [rows]: a tree of speculative tokens. Each new token has the index of its parent among
    * the new tokens of its session, which must be lower than its own, or -1 for none. It sees
@@ -45,7 +45,7 @@ typedef enum pkv_mask_kind PKV_ENUM {
    * its row is. A session whose new tokens are a chain (-1, 0, 1, ...), such as a chunk of a prompt
    * beside trees, costs no more than without a mask.
    */
-  PKV_MASK_PARENTS = 2,
+  PKV_MASK_TREE_PARENTS = 2,
   /**
    * uint8_t, one per query and position: 0 hides the position; any other value shows it, unless the
    * causal rule or the window hides it. The byte of query i of sequence s for column c is data[s *
@@ -65,17 +65,17 @@ typedef enum pkv_mask_kind PKV_ENUM {
 } pkv_mask_kind;
 
 /**
- * A mask: which positions each query sees. Among new tokens, BITS and PARENTS replace the causal
- * rule; the others apply in addition to it.
+ * A mask: which positions each query sees. Among new tokens, TREE_BITS and TREE_PARENTS replace the
+ * causal rule; the others apply in addition to it.
  */
 typedef struct pkv_mask {
   uint32_t struct_size; /**< Must be sizeof(pkv_mask). */
   pkv_mask_kind kind;   /**< The kind of data. */
   const void* data;     /**< Only read. */
   /**
-   * Elements of data from row to row. BITS: words, at most 2^26; 64 * row_stride must be at least
-   * the new tokens of each session. PARENTS: 0. Others: 0 if all queries of a sequence share one
-   * row.
+   * Elements of data from row to row. TREE_BITS: words, at most 2^26; 64 * row_stride must be at
+   * least the new tokens of each session. TREE_PARENTS: 0. Others: 0 if all queries of a sequence
+   * share one row.
    */
   int64_t row_stride;
   /** BYTES, F16, F32: elements from sequence to sequence; 0: all share the same rows. */
@@ -88,10 +88,10 @@ typedef struct pkv_mask {
    */
   const int64_t* first_positions;
   /**
-   * BITS: [rows]: the position of each new token in its text, for windows, sinks and slopes. For a
-   * token of a tree it is the number of tokens before the step plus its depth. No position may be
-   * lower than the number of tokens before the step. Must be NULL if query_positions is set; those
-   * are then used. May also be NULL if there is neither a window nor slopes.
+   * TREE_BITS: [rows]: the position of each new token in its text, for windows, sinks and slopes.
+   * For a token of a tree it is the number of tokens before the step plus its depth. No position
+   * may be lower than the number of tokens before the step. Must be NULL if query_positions is set;
+   * those are then used. May also be NULL if there is neither a window nor slopes.
    */
   const int64_t* positions;
   /**
@@ -133,12 +133,12 @@ typedef struct pkv_attention_params {
    * [kv_heads]: a window for each KV head and its query heads, instead of `window`. An entry of 0
    * means the window of the layer's group. NULL (default): `window`.
    */
-  const uint32_t* head_windows;
+  const uint32_t* kv_head_windows;
   /**
    * [kv_heads]: the sink tokens of each KV head, instead of `sink_tokens`. 0: those of the layer's
    * group; PKV_NO_SINK_TOKENS: none. NULL (default): `sink_tokens`.
    */
-  const uint32_t* head_sink_tokens;
+  const uint32_t* kv_head_sink_tokens;
   const float* alibi_slopes; /**< [query_heads]: ALiBi slopes. NULL (default): none. */
   /**
    * [query_heads]: a logit that takes part in the softmax, but has no value (learned attention

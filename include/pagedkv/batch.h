@@ -25,7 +25,8 @@
  *
  * Threads: one thread at a time may change a batch (write and attend do), or several may call its
  * getters. A call returns PKV_BUSY while another one changes the batch; one that changes it waits
- * for running getters. Batches over different sessions may run at the same time.
+ * for running getters, but returns PKV_BUSY while pkv_session_read reads one of its sessions.
+ * Batches over different sessions may run at the same time.
  */
 #ifndef PAGEDKV_BATCH_H
 #define PAGEDKV_BATCH_H
@@ -64,9 +65,9 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session*
                                    const uint32_t* new_tokens, pkv_batch* out);
 
 /**
- * Chooses victims: sessions to suspend (or close) so that pkv_batch_begin succeeds with those
- * sessions of the list that are not victims. If the session that would be chosen last is not in the
- * list, every session of the list may be a victim.
+ * Chooses victims: sessions to suspend (or close). Then pkv_batch_begin succeeds with the sessions
+ * of the list that are not victims. There may be none of these if the session that would be chosen
+ * last is not in the list.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
  * last, in the list or not. The session that would be chosen last is never a victim. Neither are
@@ -153,7 +154,7 @@ PKV_API pkv_status pkv_batch_attend(pkv_batch batch, uint32_t layer,
  * @param     n       The number of rows; 0 with tokens NULL.
  * @param[in] tokens  [n]: the ids of the tokens whose K and V the step wrote: its inputs, not those
  *                    sampled from its outputs. The prefix index needs them. NULL: the ids that
- *                    pkv_session_suspend remembered, or else PKV_NO_TOKEN.
+ *                    pkv_session_suspend remembered, or else PKV_UNKNOWN_TOKEN.
  *
  * Statuses: INCOMPLETE (a layer whose K and V the library keeps was not written), INVALID_ARGUMENT
  * (n; an id differs from the remembered one: pkv_last_error_details has its index). Since 1.0.

@@ -237,8 +237,8 @@ typedef struct pkv_prefix_config {
  * caller's hooks.
  *
  * The cache copies all that the config points to, except the pkv_store, of which it takes
- * ownership: it sets the caller's struct to zeros. The functions of hooks, and what their `user`
- * points to, must outlive the cache. A plain model is one group:
+ * ownership: it sets the caller's struct to zeros, except for struct_size. The functions of hooks,
+ * and what their `user` points to, must outlive the cache. A plain model is one group:
  *
  *   pkv_layer_group model = {.struct_size = sizeof model, .layers = 32, .query_heads = 32,
  *                            .kv_heads = 8, .key_dim = 128, .blocks = 4096};

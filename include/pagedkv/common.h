@@ -103,7 +103,8 @@ PKV_API const char* pkv_status_name(pkv_status status);
  * such as "begin needs 5 blocks in group 0, 3 of 8 are free (2 short over all groups); ...".
  *
  * Never NULL; "" if no call failed yet. Calls that succeed do not change it. The text belongs to
- * the library and stays valid until the next failing call on the same thread. Since 1.0.
+ * the library and stays valid until the next failing call on the same thread, or the end of the
+ * thread. Since 1.0.
  */
 PKV_API const char* pkv_last_error(void);
 
@@ -120,7 +121,8 @@ typedef struct pkv_error_details {
   /**
    * OUT_OF_BLOCKS: how many blocks are missing, summed over groups. Free blocks of one group do not
    * help another; with groups_share_memory, free pages are given to the groups in the order of the
-   * config. 0: none, or not known.
+   * config. 0: none, or not known. 1 can also mean that other threads are moving blocks that would
+   * be enough: try again.
    */
   uint64_t blocks_short;
   int32_t system_error; /**< IO: the errno, if there is one. Otherwise 0. */
@@ -130,8 +132,8 @@ typedef struct pkv_error_details {
 /**
  * Returns the details of the last failed call on this thread.
  *
- * Never NULL. The struct belongs to the library and changes when the next call fails on the same
- * thread. Newer libraries may add fields at its end. Since 1.0.
+ * Never NULL. The struct belongs to the library, changes when the next call fails on the same
+ * thread, and lives as long as the thread. Newer libraries may add fields at its end. Since 1.0.
  */
 PKV_API const pkv_error_details* pkv_last_error_details(void);
 
@@ -210,9 +212,9 @@ typedef struct pkv_tensor {
  *
  * A hook is a function of the caller that the library calls. It must not throw or longjmp, nor wait
  * for another thread that calls the library. It must not call the library (PKV_REENTRANT), except
- * for functions that return no status. A store may call the functions of another pkv_store,
- * including its close. A cache with a store has two threads of its own (store.h). These threads
- * call hooks:
+ * for functions that return no status, and pkv_store_close. A store may call the functions of
+ * another pkv_store. A cache with a store has two threads of its own (store.h). These threads call
+ * hooks:
  *
  *   allocator  the thread that calls the library, and the two threads of a store
  *   logger     threads inside a call on the cache, and the two threads of a store

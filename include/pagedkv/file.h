@@ -10,8 +10,9 @@
  *
  * All content is protected by XXH3 checksums or, with a key, encrypted and authenticated by
  * AES-256-GCM; such a file shows only its size and that pagedkv wrote it. A load opens all sessions
- * of the file, or none. If it fails, the cache is unchanged, except that a load from a pipe or from
- * functions without rewind may have evicted cached blocks.
+ * of the file, or none. A load that fails adds nothing to the prefix index, but may have evicted
+ * cached blocks. A regular file and a buffer are checked before that, so that a damaged one evicts
+ * nothing.
  *
  * Threads: every function may be called from any thread. A save first takes snapshots; then other
  * threads may use the sessions while it writes. Only the calling thread waits for the stream and
@@ -57,7 +58,7 @@ typedef enum pkv_stream_kind PKV_ENUM {
    * An open, blocking descriptor, from its current position. It stays open; bytes after the file
    * are neither read nor changed. A failed save leaves the bytes that it wrote. After a failed
    * load, and after pkv_file_inspect, the position is somewhere in the file: seek before the next
-   * call.
+   * call. Not on Windows (UNSUPPORTED): use the caller's functions.
    */
   PKV_STREAM_DESCRIPTOR = 2,
   PKV_STREAM_BUFFER = 3, /**< The caller's memory. */

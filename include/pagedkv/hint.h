@@ -64,9 +64,10 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_PIN = 3,
   /**
-   * Ends one pin: of those of prefixes of this text that PIN was asked for up to `end` or beyond,
-   * the longest, even if another caller made it. So a pin that was clipped is found by its own
-   * `end`. `tokens` of the result says how many tokens were pinned.
+   * Ends one pin, even if another caller made it. It must be of a prefix of this text, and PIN must
+   * have asked for `end` or more tokens; of several such pins, the longest ends. A pin that was
+   * clipped counts with what was asked for. `tokens` of the result says how many tokens were
+   * pinned.
    */
   PKV_HINT_UNPIN = 4,
   /**

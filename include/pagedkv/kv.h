@@ -4,9 +4,11 @@
  * An engine with its own blocks and scheduler describes its memory with a pkv_kv_view, writes the
  * rows of a step to their slots, and calls pkv_kv_attend (attention.h):
  *
- *   pkv_kv_view_init(&kv, &bytes);   computes the size kv.k = aligned_alloc(64, bytes);
- *   pkv_kv_view_init(&kv, &bytes);   sets the addresses pkv_kv_write_slots(NULL, &kv, rows, slots,
- *   &k, &v); pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out, NULL);
+ *   pkv_kv_view_init(&kv, &bytes);           computes the size
+ *   kv.k = aligned_alloc(64, bytes);
+ *   pkv_kv_view_init(&kv, &bytes);           sets the addresses
+ *   pkv_kv_write_slots(NULL, &kv, rows, slots, &k, &v);
+ *   pkv_kv_attend(NULL, &kv, &sequences, NULL, &q, &out, NULL);
  *
  * Threads: every function may be called from any thread. The caller must not write a slot while
  * another call reads or writes it. With PACKED, this holds for all 16 slots of its tile.
@@ -178,13 +180,13 @@ typedef struct pkv_kv_sequences {
   /**
    * [queries]: the position of each query, for the causal rule, windows and slopes. Set it for
    * queries that are not the last positions of their sequence, as in cross-attention. NULL
-   * (default): the last positions, or with a mask of kind PARENTS those of the tree.
+   * (default): the last positions, or with a mask of kind TREE_PARENTS those of the tree.
    *
-   * With a mask of kind BITS or PARENTS, the queries are always the last tokens of the sequence.
-   * query_positions then only gives these tokens, as queries and as keys, the positions that
-   * windows and slopes use, and the causal rule towards tokens from before the step. So in causal
-   * attention, or with a window, each must be at least kv_length - query_length - 1, the last
-   * position before the new tokens.
+   * With a mask of kind TREE_BITS or TREE_PARENTS, the queries are always the last tokens of the
+   * sequence. query_positions then only gives these tokens, as queries and as keys, the positions
+   * that windows and slopes use, and the causal rule towards tokens from before the step. So in
+   * causal attention, or with a window, each must be at least kv_length - query_length - 1, the
+   * last position before the new tokens.
    */
   const int64_t* query_positions;
 } pkv_kv_sequences;

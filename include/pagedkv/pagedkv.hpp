@@ -959,19 +959,19 @@ class Pool : public detail::Owner<pkv_pool, pkv_pool_destroy> {
     check(pkv_pool_create(&config, &handle_));
   }
 
-  void alloc(Span<pkv_block> blocks) {
+  void alloc(Span<pkv_block_ref> blocks) {
     check(pkv_pool_alloc(handle_, blocks.size(), blocks.data()));
   }
-  std::vector<pkv_block> alloc(size_t n) {
-    auto blocks = detail::room_for<pkv_block>("alloc", n);
-    alloc(Span<pkv_block>(blocks));
+  std::vector<pkv_block_ref> alloc(size_t n) {
+    auto blocks = detail::room_for<pkv_block_ref>("alloc", n);
+    alloc(Span<pkv_block_ref>(blocks));
     return blocks;
   }
-  void retain(Span<const pkv_block> blocks) {
+  void retain(Span<const pkv_block_ref> blocks) {
     check(pkv_pool_retain(handle_, blocks.size(), blocks.data()));
   }
   /** Releases a reference to each block: pkv_pool_release. (release() returns the handle.) */
-  void free(Span<const pkv_block> blocks) {
+  void free(Span<const pkv_block_ref> blocks) {
     check(pkv_pool_release(handle_, blocks.size(), blocks.data()));
   }
   pkv_pool_stats stats() const {

@@ -34,9 +34,9 @@ typedef struct pkv_pool_t* pkv_pool;
  * Freeing a block raises its generation, so that a stale reference is recognised after the id is
  * allocated again. It does not name its pool: pass it only to that pool.
  */
-typedef uint64_t pkv_block;
+typedef uint64_t pkv_block_ref;
 
-/** The block id of a pkv_block, as in block tables and slots. */
+/** The block id of a pkv_block_ref, as in block tables and slots. */
 #define PKV_BLOCK_ID(block) ((uint32_t)(block))
 
 /**
@@ -81,7 +81,7 @@ PKV_API pkv_status pkv_pool_destroy(pkv_pool pool);
  *
  * Statuses: OUT_OF_BLOCKS (nothing is allocated), TOO_LARGE (n exceeds the pool). Since 1.0.
  */
-PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
+PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block_ref* blocks);
 
 /**
  * Adds one reference to each of n blocks, to all or to none.
@@ -92,7 +92,7 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool pool, size_t n, pkv_block* blocks);
  *
  * Statuses: OUT_OF_RANGE (no such id), NOT_HELD (no references), LIMIT_REACHED. Since 1.0.
  */
-PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blocks);
+PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block_ref* blocks);
 
 /**
  * Releases one reference to each of n blocks, or to none. A block without references is free.
@@ -105,7 +105,7 @@ PKV_API pkv_status pkv_pool_retain(pkv_pool pool, size_t n, const pkv_block* blo
  * OUT_OF_MEMORY (the working memory that a list of more than 64 blocks needs, unless their ids
  * ascend). Since 1.0.
  */
-PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block* blocks);
+PKV_API pkv_status pkv_pool_release(pkv_pool pool, size_t n, const pkv_block_ref* blocks);
 
 /**
  * Returns the statistics of a pool, exact if no other call is in progress.

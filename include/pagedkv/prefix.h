@@ -18,8 +18,9 @@
  *
  * Blocks of lower retention are evicted before others, and among equals the policy in the cache's
  * config decides. Blocks that left a window, and states, stay cached and can also be evicted one by
- * one; their retention is then ignored. Those needed only by a match that ends in the middle of a
- * sequence go before all other blocks, those of sequences that are still in use after all others.
+ * one, whatever their retention: first, before all other blocks, those that only a match in the
+ * middle of a sequence needs; last, after all other blocks, those of sequences that a session still
+ * uses.
  *
  * A salt (any bytes) separates tenants: sessions with different salts share nothing. Nothing that a
  * salt can observe - matches, its own statistics, the time of a lookup - shows what another salt
@@ -50,8 +51,8 @@ extern "C" {
  * The call does both or neither. So a request that has to wait holds no blocks, and its failed
  * attempts count neither as lookups in the statistics nor as uses for the eviction policy. The
  * blocks that it needs besides the cached ones must be available without those of watermark_blocks.
- * A request that would not fit beside the pinned blocks even if all other blocks were free ends
- * pins; any other leaves them, and the call returns OUT_OF_BLOCKS: try again later.
+ * It ends pins only for a request that would not fit beside the pinned blocks even if all others
+ * were free. If any other request lacks blocks, the call returns OUT_OF_BLOCKS: try again later.
  *
  * With total_tokens 0 it only matches: it reserves nothing, and needs no free block.
  *
@@ -69,7 +70,7 @@ extern "C" {
  *
  * Statuses: OUT_OF_BLOCKS (try again in a later step), TOO_LARGE (refuse the request: it can never
  * have its blocks), INVALID_ARGUMENT (the session has tokens, remembered ids or reserved blocks; an
- * id is PKV_NO_TOKEN), OUT_OF_MEMORY, LIMIT_REACHED, SUSPENDED, BUSY. Since 1.0.
+ * id is PKV_UNKNOWN_TOKEN), OUT_OF_MEMORY, LIMIT_REACHED, SUSPENDED, BUSY. Since 1.0.
  */
 PKV_API pkv_status pkv_session_admit(pkv_session session, size_t n, const int32_t* tokens,
                                      uint64_t total_tokens, uint64_t* matched);

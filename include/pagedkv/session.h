@@ -86,7 +86,7 @@ PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens)
  * Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
  * input.
  */
-#define PKV_NO_TOKEN (-1)
+#define PKV_UNKNOWN_TOKEN (-1)
 
 /**
  * Copies the token ids of positions [first, first + n). These are committed tokens, or those that
@@ -95,7 +95,7 @@ PKV_API pkv_status pkv_session_get_length(pkv_session session, uint64_t* tokens)
  * @param      session  The session.
  * @param      first    The first position.
  * @param      n        How many.
- * @param[out] tokens   [n]: the ids; PKV_NO_TOKEN where an id is unknown.
+ * @param[out] tokens   [n]: the ids; PKV_UNKNOWN_TOKEN where an id is unknown.
  *
  * Statuses: OUT_OF_RANGE. Since 1.0.
  */

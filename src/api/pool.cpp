@@ -25,7 +25,7 @@ class PoolLease : public LeaseOf<pkv_pool, Kind::pool, PoolObject> {
 };
 
 // Throws an error about the block if an operation on it failed.
-void check(pkv_status status, const memory::Pool& pool, pkv_block block, const char* verb) {
+void check(pkv_status status, const memory::Pool& pool, pkv_block_ref block, const char* verb) {
   if (status == PKV_OK) return;
   const uint32_t id = PKV_BLOCK_ID(block);
   if (status == PKV_OUT_OF_MEMORY)
@@ -58,7 +58,7 @@ pkv_status pkv_pool_destroy(pkv_pool handle) {
   return guarded([&] { PoolLease::close(handle); });
 }
 
-pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
+pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block_ref* blocks) {
   return guarded([&] {
     const PoolLease pool(handle);
     check_list(blocks, n, "blocks");
@@ -71,7 +71,7 @@ pkv_status pkv_pool_alloc(pkv_pool handle, size_t n, pkv_block* blocks) {
   });
 }
 
-pkv_status pkv_pool_retain(pkv_pool handle, size_t n, const pkv_block* blocks) {
+pkv_status pkv_pool_retain(pkv_pool handle, size_t n, const pkv_block_ref* blocks) {
   return guarded([&] {
     const PoolLease pool(handle);
     check_list(blocks, n, "blocks");
@@ -82,7 +82,7 @@ pkv_status pkv_pool_retain(pkv_pool handle, size_t n, const pkv_block* blocks) {
   });
 }
 
-pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block* blocks) {
+pkv_status pkv_pool_release(pkv_pool handle, size_t n, const pkv_block_ref* blocks) {
   return guarded([&] {
     const PoolLease pool(handle);
     check_list(blocks, n, "blocks");

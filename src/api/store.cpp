@@ -76,8 +76,9 @@ pkv_status pkv_store_open_directory(const pkv_directory_config* config, pkv_stor
   });
 }
 
+// A store that wraps another one closes it in a hook.
 pkv_status pkv_store_close(pkv_store* store) {
-  return guarded([&] {
+  return pkv::guarded(keep_error, [&] {
     if (store == nullptr || (store->struct_size == 0 && store->close == nullptr)) return;
     const pkv_store known = read_struct(store, "store");
     fill_struct(store, pkv_store{}, "store");

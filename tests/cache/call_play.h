@@ -404,7 +404,7 @@ class CallPlay : public DrawnCall {
                                                             : params.sink_tokens;
     given_sinks_ = sinks_;
     std::replace(given_sinks_.begin(), given_sinks_.end(), 0u, PKV_NO_SINK_TOKENS);
-    if (!sinks_.empty()) params.head_sink_tokens = given_sinks_.data();
+    if (!sinks_.empty()) params.kv_head_sink_tokens = given_sinks_.data();
     return params;
   }
 

@@ -260,9 +260,9 @@ class DrawnCall {
       windows_.push_back(random_.chance(25) ? 0 : draw_window());
       sinks_.push_back(random_.chance(50) ? below(40) : 0);
     }
-    params_.head_windows = windows_.data();
+    params_.kv_head_windows = windows_.data();
     if (random_.chance(50))
-      params_.head_sink_tokens = sinks_.data();
+      params_.kv_head_sink_tokens = sinks_.data();
     else
       sinks_.clear();
   }

@@ -70,7 +70,7 @@ TEST(ElsewhereFiles, ABlockIsNamedOncePerCall) {
   // Ids that only a fork knows.
   sessions.push_back(open(from.cache));
   from.extend_without_ids(sessions.back(), late);
-  texts.emplace_back(late.size(), PKV_NO_TOKEN);
+  texts.emplace_back(late.size(), PKV_UNKNOWN_TOKEN);
   sessions.push_back(Session(fork(sessions.back())));
   CHECK(pkv_session_set_tokens(sessions.back(), 0, late.size(), late.data()));
   texts.push_back(late);
@@ -90,7 +90,7 @@ TEST(ElsewhereFiles, ABlockIsNamedOncePerCall) {
   ASSERT_EQ(texts.size(), loaded.size());
   for (size_t i = 0; i < texts.size(); i++) {
     SCOPED_TRACE(i);
-    to.check(loaded[i], texts[i], texts[i][0] == PKV_NO_TOKEN ? late : texts[i]);
+    to.check(loaded[i], texts[i], texts[i][0] == PKV_UNKNOWN_TOKEN ? late : texts[i]);
   }
 }
 

@@ -15,8 +15,8 @@ namespace {
 
 const Model model{2, 2, 2, 32};
 
-std::vector<pkv_block> take(pkv_pool pool, size_t n) {
-  std::vector<pkv_block> blocks(n);
+std::vector<pkv_block_ref> take(pkv_pool pool, size_t n) {
+  std::vector<pkv_block_ref> blocks(n);
   CHECK(pkv_pool_alloc(pool, n, blocks.data()));
   return blocks;
 }
@@ -26,13 +26,13 @@ std::vector<pkv_block> take(pkv_pool pool, size_t n) {
 TEST(KnownBugs, AListThatReleasesABlockTwiceIsRefused) {
   for (const size_t n : {2u, 64u, 65u, 200u}) {
     Pool pool = make_pool(256);
-    std::vector<pkv_block> blocks = take(pool, n), list = blocks;
+    std::vector<pkv_block_ref> blocks = take(pool, n), list = blocks;
     list.back() = list.front();
     REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, n, list.data()));
     CHECK(pkv_pool_release(pool, n, blocks.data()));
-    const std::vector<pkv_block> all = take(pool, 256);
+    const std::vector<pkv_block_ref> all = take(pool, 256);
     std::set<uint32_t> ids;
-    for (const pkv_block block : all)
+    for (const pkv_block_ref block : all)
       EXPECT_TRUE(ids.insert(PKV_BLOCK_ID(block)).second) << "given out twice";
     CHECK(pkv_pool_validate(pool));
   }
@@ -42,9 +42,9 @@ TEST(KnownBugs, AListThatReleasesABlockTwiceIsRefused) {
 // (kvcached 362).
 TEST(KnownBugs, AStaleEntryOfAReusedBlockIsRefused) {
   Pool pool = make_pool(1);
-  const pkv_block old = take(pool, 1)[0];
+  const pkv_block_ref old = take(pool, 1)[0];
   CHECK(pkv_pool_release(pool, 1, &old));
-  const pkv_block reused = take(pool, 1)[0];
+  const pkv_block_ref reused = take(pool, 1)[0];
   ASSERT_EQ(PKV_BLOCK_ID(old), PKV_BLOCK_ID(reused));
   REFUSED(PKV_NOT_HELD, pkv_pool_retain(pool, 1, &old));
   REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, 1, &old));
@@ -250,7 +250,7 @@ TEST(KnownBugs, ATrimRemovesJustTheTokensItIsTold) {
 // A count of references must not fall below zero and wrap (LMCache 5090).
 TEST(KnownBugs, AReferenceCountNeverFallsBelowZero) {
   Pool pool = make_pool(4);
-  const pkv_block block = take(pool, 1)[0];
+  const pkv_block_ref block = take(pool, 1)[0];
   CHECK(pkv_pool_retain(pool, 1, &block));
   CHECK(pkv_pool_release(pool, 1, &block));
   CHECK(pkv_pool_release(pool, 1, &block));

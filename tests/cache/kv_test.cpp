@@ -334,14 +334,15 @@ TEST(KvErrors, NameTheValuesOfEnums) {
     return pkv_last_error();
   };
   const auto value = [](auto& field, int32_t number) { std::memcpy(&field, &number, 4); };
-  const pkv_mask tree{.kind = PKV_MASK_PARENTS};
+  const pkv_mask tree{.kind = PKV_MASK_TREE_PARENTS};
   pkv_mask mask = tree;
   value(mask.kind, 9);
-  EXPECT_EQ("mask: kind 9 is none of BITS, PARENTS, BYTES, F16, F32",
+  EXPECT_EQ("mask: kind 9 is none of TREE_BITS, TREE_PARENTS, BYTES, F16, F32",
             refused(memory.view, mask, row.tensor()));
   mask = tree;
   mask.columns = 3;
-  EXPECT_NE(std::string::npos, refused(memory.view, mask, row.tensor()).find("kind is PARENTS"));
+  EXPECT_NE(std::string::npos,
+            refused(memory.view, mask, row.tensor()).find("kind is TREE_PARENTS"));
   pkv_kv_view view = memory.view;
   value(view.dtype, -1);
   EXPECT_EQ("kv: dtype -1 is none of F32, F16, BF16, INT8, INT4, FP8_E4M3, FP8_E5M2, Q8_0, Q4_0",

@@ -7,8 +7,8 @@
 namespace cache_test::pool_calls_test {
 namespace {
 
-pkv_block allocate(pkv_pool pool) {
-  pkv_block block;
+pkv_block_ref allocate(pkv_pool pool) {
+  pkv_block_ref block;
   CHECK(pkv_pool_alloc(pool, 1, &block));
   return block;
 }
@@ -20,7 +20,7 @@ TEST(PoolCalls, FreshBlocksComeInOrder) {
 
 TEST(PoolCalls, ReleaseFreesOnlyBlocksWithoutOtherHolders) {
   Pool pool = make_pool(3);
-  std::array<pkv_block, 3> blocks;
+  std::array<pkv_block_ref, 3> blocks;
   CHECK(pkv_pool_alloc(pool, 3, blocks.data()));
   CHECK(pkv_pool_retain(pool, 1, &blocks[1]));
   CHECK(pkv_pool_release(pool, 3, blocks.data()));
@@ -50,22 +50,22 @@ class SmallPool : public testing::Test {
 };
 
 TEST_F(SmallPool, AReleasedBlockComesBackInItsNextGeneration) {
-  pkv_block block;
+  pkv_block_ref block;
   CHECK(pkv_pool_alloc(pool, 1, &block));
   EXPECT_EQ(7u, free_blocks());
   CHECK(pkv_pool_release(pool, 1, &block));
   EXPECT_EQ(8u, free_blocks());
-  pkv_block again;
+  pkv_block_ref again;
   CHECK(pkv_pool_alloc(pool, 1, &again));
   EXPECT_EQ(PKV_BLOCK_ID(block), PKV_BLOCK_ID(again));
   EXPECT_NE(block, again) << "the block's next life has another generation";
 }
 
 TEST_F(SmallPool, IsOutOfBlocksUntilOneIsReleased) {
-  std::array<pkv_block, 8> blocks;
-  for (pkv_block& block : blocks) CHECK(pkv_pool_alloc(pool, 1, &block));
-  EXPECT_EQ(8u, std::set<pkv_block>(blocks.begin(), blocks.end()).size());
-  pkv_block more = 77;
+  std::array<pkv_block_ref, 8> blocks;
+  for (pkv_block_ref& block : blocks) CHECK(pkv_pool_alloc(pool, 1, &block));
+  EXPECT_EQ(8u, std::set<pkv_block_ref>(blocks.begin(), blocks.end()).size());
+  pkv_block_ref more = 77;
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_pool_alloc(pool, 1, &more));
   EXPECT_EQ(77u, more);
   CHECK(pkv_pool_release(pool, 1, &blocks[5]));
@@ -74,14 +74,14 @@ TEST_F(SmallPool, IsOutOfBlocksUntilOneIsReleased) {
 }
 
 TEST_F(SmallPool, DoubleFreeIsRefused) {
-  std::array<pkv_block, 2> blocks;
+  std::array<pkv_block_ref, 2> blocks;
   CHECK(pkv_pool_alloc(pool, 2, blocks.data()));
   CHECK(pkv_pool_release(pool, 1, &blocks[0]));
   REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, 1, &blocks[0]));
-  const std::array<pkv_block, 2> twice = {blocks[1], blocks[1]};
+  const std::array<pkv_block_ref, 2> twice = {blocks[1], blocks[1]};
   REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, 2, twice.data()));
   EXPECT_EQ(7u, free_blocks()) << "a list is all or nothing";
-  pkv_block next;
+  pkv_block_ref next;
   CHECK(pkv_pool_alloc(pool, 1, &next));
   EXPECT_EQ(PKV_BLOCK_ID(blocks[0]), PKV_BLOCK_ID(next));
   REFUSED(PKV_NOT_HELD, pkv_pool_release(pool, 1, &blocks[0]));
@@ -89,17 +89,17 @@ TEST_F(SmallPool, DoubleFreeIsRefused) {
 }
 
 TEST_F(SmallPool, AnInvalidIdIsRefused) {
-  const pkv_block beyond = 8;
+  const pkv_block_ref beyond = 8;
   REFUSED(PKV_OUT_OF_RANGE, pkv_pool_release(pool, 1, &beyond));
   REFUSED(PKV_OUT_OF_RANGE, pkv_pool_retain(pool, 1, &beyond));
 }
 
 TEST_F(SmallPool, ManyAtOnceAreAllOrNothing) {
-  std::array<pkv_block, 8> blocks;
+  std::array<pkv_block_ref, 8> blocks;
   CHECK(pkv_pool_alloc(pool, 5, blocks.data()));
-  std::array<pkv_block, 4> more = {1, 2, 3, 4};
+  std::array<pkv_block_ref, 4> more = {1, 2, 3, 4};
   REFUSED(PKV_OUT_OF_BLOCKS, pkv_pool_alloc(pool, 4, more.data()));
-  EXPECT_EQ((std::array<pkv_block, 4>{1, 2, 3, 4}), more);
+  EXPECT_EQ((std::array<pkv_block_ref, 4>{1, 2, 3, 4}), more);
   EXPECT_EQ(3u, free_blocks());
   CHECK(pkv_pool_alloc(pool, 3, &blocks[5]));
   REFUSED(PKV_TOO_LARGE, pkv_pool_alloc(pool, 9, more.data()));

@@ -242,7 +242,7 @@ TEST_F(Evictable, ATrimIntoTheMiddleOfATextOfAFullPool) {
                 {.eviction = policy.eviction, .active_parameters = policy.active_parameters}));
     const Text whole = text(1, 32), other = Text(whole.begin(), whole.begin() + 24) + text(2, 1);
     Session session = open(cache_);
-    extend(session, Text(32, PKV_NO_TOKEN));
+    extend(session, Text(32, PKV_UNKNOWN_TOKEN));
     Session child = fork(session);
     CHECK(pkv_session_set_tokens(session, 0, 32, whole.data()));
     CHECK(pkv_session_trim(child, 24));
@@ -396,7 +396,7 @@ TEST_F(Evictable, ABlockIsCachedAsOneTextOnly) {
     make(8, PKV_STORAGE_INTERNAL, PKV_EVICTION_LRU, window);
     const Text one = text(1, 32), other = text(2, 32);
     Session session = open(cache_);
-    extend(session, Text(32, PKV_NO_TOKEN));
+    extend(session, Text(32, PKV_UNKNOWN_TOKEN));
     Session child = fork(session);
     CHECK(pkv_session_set_tokens(session, 0, 32, one.data()));
     CHECK(pkv_session_set_tokens(child, 0, 32, other.data()));

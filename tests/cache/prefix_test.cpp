@@ -339,7 +339,7 @@ TEST_F(Prefix, MatchComesBeforeAnythingElse) {
   uint64_t matched = 7;
   REFUSED(PKV_INVALID_ARGUMENT, pkv_session_admit(session, 20, prompt.data(), 0, &matched));
   CHECK(pkv_session_trim(session, 0));
-  const Text unknown = {1, 2, PKV_NO_TOKEN};
+  const Text unknown = {1, 2, PKV_UNKNOWN_TOKEN};
   REFUSED(PKV_INVALID_ARGUMENT, pkv_session_admit(session, 3, unknown.data(), 0, &matched));
   extend(session, prompt);
   REFUSED(PKV_INVALID_ARGUMENT, pkv_session_admit(session, 20, prompt.data(), 0, &matched));

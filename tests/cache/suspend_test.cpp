@@ -118,7 +118,7 @@ TEST_P(Suspend, WhatWasComputedAgainIsNotLostByASecondSuspension) {
   resume(session);
   text.step(cache, session, 20, true);  // Now they are given for some tokens.
   CHECK(pkv_session_suspend(session));
-  std::vector<int32_t> expected(50, PKV_NO_TOKEN);
+  std::vector<int32_t> expected(50, PKV_UNKNOWN_TOKEN);
   std::copy_n(text.tokens.begin(), 20, expected.begin());
   EXPECT_EQ(expected, tokens_of(session, 50));
   EXPECT_EQ(std::pair(uint64_t{0}, uint64_t{50}), resume(session));

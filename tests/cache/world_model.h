@@ -224,7 +224,7 @@ struct Token {
   int32_t id;
   uint64_t mark;
   bool told = true;  // the library knows the id
-  int32_t known() const { return told ? id : PKV_NO_TOKEN; }
+  int32_t known() const { return told ? id : PKV_UNKNOWN_TOKEN; }
 };
 using Text = std::vector<Token>;
 

@@ -387,7 +387,7 @@ TEST(Cpp, RowsHaveStridesAndTypes) {
   std::vector<float> keys(KV_HEADS * DIM), values(keys.size());
   session.read(1, 0, 1, keys, values);
   EXPECT_EQ(values[DIM + 3], 5);
-  EXPECT_EQ(session.tokens(), std::vector<int32_t>{PKV_NO_TOKEN});
+  EXPECT_EQ(session.tokens(), std::vector<int32_t>{PKV_UNKNOWN_TOKEN});
   session.set_tokens(0, {7});
   EXPECT_EQ(session.tokens(), std::vector<int32_t>{7});
 }
@@ -663,7 +663,7 @@ TEST(Cpp, PoolsKeepIds) {
   pool.free(blocks);
   pool.free(blocks);
   EXPECT_EQ(status_of([&] { pool.free(blocks); }), PKV_NOT_HELD);
-  std::array<pkv_block, 1> one;
+  std::array<pkv_block_ref, 1> one;
   pool.alloc(one);
   EXPECT_EQ(pool.stats().held_blocks, 1u);
   pool.validate();

@@ -121,7 +121,7 @@ TEST(Busy, Snapshot) {
 
 TEST(Busy, Pool) {
   const auto release = [](World& world) {
-    std::vector<pkv_block> list(world.blocks.begin(), world.blocks.begin() + 80);
+    std::vector<pkv_block_ref> list(world.blocks.begin(), world.blocks.begin() + 80);
     // The search for duplicates takes memory.
     std::reverse(list.begin(), list.end());
     return pkv_pool_release(world.pool, list.size(), list.data());
@@ -135,7 +135,7 @@ TEST(Busy, Pool) {
     Held held(world, [&] { outcome = release(world); });
     HOSTILE_CHECK(held.held(), "the long call never came to an allocation");
     WANT(PKV_BUSY, pkv_pool_destroy(world.pool));
-    pkv_block more = 0;
+    pkv_block_ref more = 0;
     OK(pkv_pool_alloc(world.pool, 1, &more));
     OK(pkv_pool_release(world.pool, 1, &more));
     held.release();

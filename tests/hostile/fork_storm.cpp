@@ -166,7 +166,7 @@ void play_caches(const Place& place) {
 }
 
 void play_pools(const House& house) {
-  pkv_block blocks[16];
+  pkv_block_ref blocks[16];
   OK(pkv_pool_alloc(house.pool, 16, blocks));
   OK(pkv_pool_release(house.pool, 16, blocks));
   OK(pkv_pool_destroy(make_pool()));

@@ -103,17 +103,17 @@ TEST(Handles, AReusedPlaceIsAnotherHandle) {
 TEST(Handles, BlocksFreedTwice) {
   IN_CHILD({
     World world;
-    const pkv_block block = world.blocks[5];
+    const pkv_block_ref block = world.blocks[5];
     OK(pkv_pool_release(world.pool, 1, &block));
     WANT(PKV_NOT_HELD, pkv_pool_release(world.pool, 1, &block));
-    pkv_block again = 0;
+    pkv_block_ref again = 0;
     OK(pkv_pool_alloc(world.pool, 1, &again));
     HOSTILE_CHECK(PKV_BLOCK_ID(again) == PKV_BLOCK_ID(block) && again != block,
                   "the id comes back in another generation");
     world.remember();
     WANT(PKV_NOT_HELD, pkv_pool_release(world.pool, 1, &block));
     WANT(PKV_NOT_HELD, pkv_pool_retain(world.pool, 1, &block));
-    const pkv_block mixed[] = {world.blocks[0], again, block};
+    const pkv_block_ref mixed[] = {world.blocks[0], again, block};
     WANT(PKV_NOT_HELD, pkv_pool_release(world.pool, 3, mixed));
     WANT(PKV_NOT_HELD, pkv_pool_retain(world.pool, 3, mixed));
     world.check_state();

@@ -184,7 +184,7 @@ TEST(Limits, DetailsHaveTheIndex) {
     refused(PKV_TOO_LARGE, 1, {fresh, world.session}, 100'000);
     refused(PKV_INVALID_ARGUMENT, 0, {nullptr});
 
-    pkv_block blocks[] = {0, 0};
+    pkv_block_ref blocks[] = {0, 0};
     OK(pkv_pool_alloc(world.pool, 1, blocks));
     blocks[1] = 1u << 20;
     WANT(PKV_OUT_OF_RANGE, pkv_pool_release(world.pool, 2, blocks));
@@ -267,16 +267,16 @@ TEST(Limits, References) {
   IN_CHILD({
     constexpr size_t limit = 4194303;
     World world;
-    const pkv_block block = world.blocks[0], other = world.blocks[1];
-    std::vector<pkv_block> many(limit - 1, block);
+    const pkv_block_ref block = world.blocks[0], other = world.blocks[1];
+    std::vector<pkv_block_ref> many(limit - 1, block);
     OK(pkv_pool_retain(world.pool, many.size(), many.data()));
     world.remember();
     WANT(PKV_LIMIT_REACHED, pkv_pool_retain(world.pool, 1, &block));
-    const pkv_block pair[] = {other, block};
+    const pkv_block_ref pair[] = {other, block};
     WANT(PKV_LIMIT_REACHED, pkv_pool_retain(world.pool, 2, pair));
     world.check_state();
     OK(pkv_pool_release(world.pool, 1, &block));
-    const pkv_block twice[] = {block, other, block};
+    const pkv_block_ref twice[] = {block, other, block};
     world.remember();
     WANT(PKV_LIMIT_REACHED, pkv_pool_retain(world.pool, 3, twice));
     world.check_state();

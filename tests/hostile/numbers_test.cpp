@@ -186,8 +186,8 @@ Variant both(Variant one, Variant other) {
 }
 
 void add_head_windows(World& world, pkv_attention_params& params) {
-  params.head_windows = world.keep_list<uint32_t>({3, 0});
-  params.head_sink_tokens = world.keep_list<uint32_t>({1, 2});
+  params.kv_head_windows = world.keep_list<uint32_t>({3, 0});
+  params.kv_head_sink_tokens = world.keep_list<uint32_t>({1, 2});
 }
 
 void add_masses(World& world, pkv_attention_outputs& outputs) { weigh(world, outputs); }

@@ -34,14 +34,14 @@ pkv_chosen_blocks& choose(World& world, pkv_attention_params& params) {
 }  // namespace
 
 pkv_mask& see_bits(World& world, pkv_attention_params& params) {
-  pkv_mask& mask = see(world, params, PKV_MASK_BITS, world.keep_list<uint64_t>({1, 3, 7, 1}));
+  pkv_mask& mask = see(world, params, PKV_MASK_TREE_BITS, world.keep_list<uint64_t>({1, 3, 7, 1}));
   mask.row_stride = 1;
   mask.positions = world.keep_list<int64_t>({1000, 1001, 1002, 1000});
   return mask;
 }
 
 pkv_mask& see_tree(World& world, pkv_attention_params& params) {
-  return see(world, params, PKV_MASK_PARENTS, world.keep_list<int32_t>({-1, 0, 0, -1}));
+  return see(world, params, PKV_MASK_TREE_PARENTS, world.keep_list<int32_t>({-1, 0, 0, -1}));
 }
 
 pkv_mask& see_bytes(World& world, pkv_attention_params& params) {
@@ -178,7 +178,7 @@ void add_masks(ParamsCases& cases) {
   cases.in(see_bits, WITH(it.positions = nullptr), Wanted{PKV_OK, PKV_INVALID_ARGUMENT});
   cases.with(WITH(see_bits(world, it).positions = nullptr; it.window = 5), invalid);
   cases.with(WITH(see_bits(world, it).positions = nullptr;
-                  it.head_windows = world.keep_list(std::vector<uint32_t>(kv_heads, 5))),
+                  it.kv_head_windows = world.keep_list(std::vector<uint32_t>(kv_heads, 5))),
              invalid);
   cases.with(WITH(see_bits(world, it).positions = nullptr;
                   it.alibi_slopes = world.keep_list(std::vector<float>(query_heads, 0.5f))),
@@ -201,8 +201,8 @@ void add_masks(ParamsCases& cases) {
                   it.window = 5),
              fine);
   cases.in(see_tree, WITH(it.row_stride = 1), invalid);
-  cases.in(see_tree, WITH(it.kind = PKV_MASK_BITS), invalid);
-  for (const pkv_mask_kind kind : {PKV_MASK_BITS, PKV_MASK_PARENTS})
+  cases.in(see_tree, WITH(it.kind = PKV_MASK_TREE_BITS), invalid);
+  for (const pkv_mask_kind kind : {PKV_MASK_TREE_BITS, PKV_MASK_TREE_PARENTS})
     for (const auto make : {see_bytes, add_halves})
       cases.in(
           make, "mask: columns of another kind", [kind](World&, auto& m) { m.kind = kind; },
@@ -333,11 +333,11 @@ void add_windows(ParamsCases& cases) {
     list[0] = first;
     return world.keep_list(list);
   };
-  cases.with(WITH(it.head_windows = windows(world, 1)), fine);
-  cases.with(WITH(it.head_windows = windows(world, 0),
-                  it.head_sink_tokens = windows(world, PKV_NO_SINK_TOKENS)),
+  cases.with(WITH(it.kv_head_windows = windows(world, 1)), fine);
+  cases.with(WITH(it.kv_head_windows = windows(world, 0),
+                  it.kv_head_sink_tokens = windows(world, PKV_NO_SINK_TOKENS)),
              fine);
-  cases.with(WITH(it.head_sink_tokens = windows(world, 0), it.window = 1), fine);
+  cases.with(WITH(it.kv_head_sink_tokens = windows(world, 0), it.window = 1), fine);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Arg list() {
 
 // Replaces entry `at` of the list by `by`.
 Change entry(size_t at, uint64_t by) {
-  return [=](World&, Values& values) { reinterpret_cast<pkv_block*>(values[2])[at] = by; };
+  return [=](World&, Values& values) { reinterpret_cast<pkv_block_ref*>(values[2])[at] = by; };
 }
 
 Change count(uint64_t n) {
@@ -417,7 +417,7 @@ std::vector<Function> pool_rows() {
        }},
       {ROW(pkv_pool_destroy), {handle(Handle::pool, true)}},
       {ROW(pkv_pool_alloc),
-       {pool, number(3), out<pkv_block>(100)},
+       {pool, number(3), out<pkv_block_ref>(100)},
        {{"n 0", count(0), fine},
         {"n 0, NULL", set(1, 0, 2, 0), fine},
         {"more than are free", count(29), {PKV_OUT_OF_BLOCKS}},
@@ -430,7 +430,7 @@ std::vector<Function> pool_rows() {
   };
   rows[1].closes = true;
   auto twice = [](World& world, Values& values) {
-    reinterpret_cast<pkv_block*>(values[2])[50] = world.blocks[3];
+    reinterpret_cast<pkv_block_ref*>(values[2])[50] = world.blocks[3];
   };
   rows[4].add("twice in the list", twice, {PKV_NOT_HELD});
   rows[4].add("twice in a short list",

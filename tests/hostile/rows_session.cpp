@@ -95,9 +95,9 @@ std::vector<Function> session_rows() {
             },
             {PKV_OUT_OF_BLOCKS});
   admit.add(
-      "PKV_NO_TOKEN",
+      "PKV_UNKNOWN_TOKEN",
       [](World& world, Values& values) {
-        values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_NO_TOKEN, 3}));
+        values[2] = bits(world.keep_list(std::vector<int32_t>{1, PKV_UNKNOWN_TOKEN, 3}));
       },
       invalid);
   Function set_priority{ROW(pkv_session_set_priority), {session, number(3)}, {in_batch()}};

@@ -64,7 +64,7 @@ class World {
   pkv_snapshot snapshot = nullptr, foreign_snapshot = nullptr;
   pkv_pool pool = nullptr;  // Has 128 blocks of 16 slots.
   // 100 of them, held once; the last one is held twice.
-  std::vector<pkv_block> blocks;
+  std::vector<pkv_block_ref> blocks;
   pkv_compute compute = nullptr;
   // Handles that were closed.
   pkv_pool closed_pool = nullptr;

@@ -321,7 +321,7 @@ void compute(pkv_cache cache, pkv_session session, const Text& tokens) {
   cache_test::commit(batch, tokens);
 }
 
-Text unknown(size_t blocks) { return Text(blocks * block_size, PKV_NO_TOKEN); }
+Text unknown(size_t blocks) { return Text(blocks * block_size, PKV_UNKNOWN_TOKEN); }
 
 // A session of `blocks` blocks of which nothing, or next to nothing, can be published.
 struct Unpublished {
@@ -334,7 +334,7 @@ const Unpublished unpublished[] = {
      [](const World& world, size_t blocks) {
        Session session = world.open("a new salt");
        Text tokens = text(1, blocks);
-       tokens[0] = PKV_NO_TOKEN;
+       tokens[0] = PKV_UNKNOWN_TOKEN;
        compute(world.cache, session, tokens);
        return session;
      }},

@@ -397,5 +397,16 @@ TEST(StoreClose, ClosesOnceAndLeavesAStructToOpenAgain) {
   EXPECT_EQ(1, closed);
 }
 
+TEST(StoreClose, ClosesTheStoreThatAnotherWraps) {
+  int closed = 0;
+  auto inner =
+      made<pkv_store>({.user = &closed, .close = [](void* user) { ++*static_cast<int*>(user); }});
+  auto outer = made<pkv_store>({.user = &inner, .close = [](void* user) {
+                                  CHECK(pkv_store_close(static_cast<pkv_store*>(user)));
+                                }});
+  CHECK(pkv_store_close(&outer));
+  EXPECT_EQ(1, closed);
+}
+
 }  // namespace
 }  // namespace store::disk_store_test

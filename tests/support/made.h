@@ -112,10 +112,10 @@ struct AttentionParams : pkv_attention_params {
 
   // A mask of new tokens in words.
   void see_bits(const uint64_t* words, int64_t row_stride) {
-    see(PKV_MASK_BITS, words).row_stride = row_stride;
+    see(PKV_MASK_TREE_BITS, words).row_stride = row_stride;
   }
   // A tree of new tokens.
-  void see_tree(const int32_t* parents) { see(PKV_MASK_PARENTS, parents); }
+  void see_tree(const int32_t* parents) { see(PKV_MASK_TREE_PARENTS, parents); }
   // A mask of bytes, whose strides and columns the caller sets.
   pkv_mask& see_bytes(const uint8_t* bytes) { return see(PKV_MASK_BYTES, bytes); }
   // An additive mask of f32, or of another kind that the caller sets.

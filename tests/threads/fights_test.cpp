@@ -311,10 +311,10 @@ TEST(Fights, Pool) {
   const storm::Clock clock(40'000);
   EXPECT_EQ(storm::run(storm::threads(8),
                        [&](unsigned thread, std::mt19937& random) {
-                         std::vector<pkv_block> held;
+                         std::vector<pkv_block_ref> held;
                          while (clock.running()) {
                            const size_t n = random() % 90;
-                           std::vector<pkv_block> blocks(n);
+                           std::vector<pkv_block_ref> blocks(n);
                            const pkv_status status = pkv_pool_alloc(pool, n, blocks.data());
                            check_one_of({PKV_OK, PKV_OUT_OF_BLOCKS}, status, "pkv_pool_alloc");
                            if (status != PKV_OK) {
@@ -322,7 +322,8 @@ TEST(Fights, Pool) {
                              held.clear();
                              continue;
                            }
-                           for (const pkv_block block : blocks) owner[PKV_BLOCK_ID(block)] = thread;
+                           for (const pkv_block_ref block : blocks)
+                             owner[PKV_BLOCK_ID(block)] = thread;
                            held.insert(held.end(), blocks.begin(), blocks.end());
                            OK(pkv_pool_retain(pool, blocks.size(), blocks.data()));
                            OK(pkv_pool_release(pool, blocks.size(), blocks.data()));
@@ -330,7 +331,7 @@ TEST(Fights, Pool) {
                            std::shuffle(held.begin(), held.end(), random);
                            const size_t keep =
                                held.size() - std::min<size_t>(held.size(), random() % 100);
-                           for (const pkv_block block : held)
+                           for (const pkv_block_ref block : held)
                              HOSTILE_CHECK(owner[PKV_BLOCK_ID(block)] == thread,
                                            "block %u of thread %u was given to another",
                                            PKV_BLOCK_ID(block), thread);

@@ -28,7 +28,7 @@ bool is_one_of(std::initializer_list<pkv_status> allowed, pkv_status got) {
 uint64_t call_until_gone(pkv_pool pool, std::mt19937& random) {
   uint64_t let_in = 0;
   for (;;) {
-    pkv_block blocks[3];
+    pkv_block_ref blocks[3];
     const size_t n = 1 + random() % 3;
     pkv_status status = pkv_pool_alloc(pool, n, blocks);
     HOSTILE_CHECK(is_one_of({PKV_OK, PKV_BUSY, PKV_STALE_HANDLE, PKV_OUT_OF_BLOCKS}, status),
@@ -150,14 +150,14 @@ class CallUnderWay : public testing::Test {
   Gate gate_;
   pkv_allocator allocator_;
   pkv_pool pool_;
-  std::vector<pkv_block> blocks_;
+  std::vector<pkv_block_ref> blocks_;
   std::thread caller_;
   pkv_status status_ = PKV_INTERNAL;
 };
 
 TEST_F(CallUnderWay, KeepsThePool) {
   for (int i = 0; i < 3; i++) {
-    pkv_block block;
+    pkv_block_ref block;
     EXPECT_EQ(pkv_pool_destroy(pool_), PKV_BUSY);
     EXPECT_EQ(pkv_pool_alloc(pool_, 1, &block), PKV_OK) << "others are let in as before";
     EXPECT_EQ(pkv_pool_release(pool_, 1, &block), PKV_OK);
@@ -172,7 +172,7 @@ TEST_F(CallUnderWay, KeepsThePool) {
 TEST_F(CallUnderWay, IsNotInheritedByFork) {
   SKIP_WITHOUT_FORK();
   EXPECT_EQ(in_child([&] {
-              pkv_block block;
+              pkv_block_ref block;
               WANT(PKV_FORKED, pkv_pool_alloc(pool_, 1, &block));
               OK(pkv_pool_destroy(pool_));
               for (int i = 0; i < 3; i++) {

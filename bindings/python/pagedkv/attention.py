@@ -54,7 +54,7 @@ class BitMask(Shown):
         if len(data) != rows.total:
             raise misuse(f"mask: [{rows.total}][words] are needed, the array is {data.shape}")
         keep.append(data)
-        struct = sized(_raw.Mask, MaskKind.BITS, address(data), data.shape[1])
+        struct = sized(_raw.Mask, MaskKind.TREE_BITS, address(data), data.shape[1])
         if self.positions is not None:
             positions = some_integers(self.positions, rows.total, np.int64, "positions")
             keep.append(positions)
@@ -77,7 +77,7 @@ class TreeMask(Shown):
         if parents.shape != (rows.total,):
             raise misuse(f"parents: {rows.total} are needed, {len(parents)} are there")
         keep.append(parents)
-        return sized(_raw.Mask, MaskKind.PARENTS, address(parents))
+        return sized(_raw.Mask, MaskKind.TREE_PARENTS, address(parents))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -177,8 +177,8 @@ class AttentionParams(configs.AttentionParams):
     """How queries attend. `causal`: a query sees nothing after its position."""
 
     causal: bool = True
-    head_windows: Integers | None = None
-    head_sink_tokens: Integers | None = None
+    kv_head_windows: Integers | None = None
+    kv_head_sink_tokens: Integers | None = None
     alibi_slopes: Sequence[float] | Floats | None = None
     sink_logits: Sequence[float] | Floats | None = None
     mask: Mask | None = None
@@ -205,7 +205,7 @@ class AttentionParams(configs.AttentionParams):
                 values = floats(given, (query_heads,), name)
                 keep.append(values)
                 setattr(struct, name, address(values))
-        for name in ("head_windows", "head_sink_tokens"):
+        for name in ("kv_head_windows", "kv_head_sink_tokens"):
             if (per_head := getattr(self, name)) is not None:
                 windows = some_integers(per_head, kv_heads, np.uint32, name)
                 keep.append(windows)

@@ -60,8 +60,8 @@ class Session(CacheMember):
         return number(library().session_get_length, self._handle)
 
     def tokens(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.int32]:
-        """Token ids of positions [first, first + n), by default to the end; NO_TOKEN where the ids
-        are unknown.
+        """Token ids of positions [first, first + n), by default to the end; UNKNOWN_TOKEN for ids
+        that are unknown.
         """
         begin = unsigned(first, 64, "first")
         count = max(0, self.length - begin) if n is None else unsigned(n, 64, "n")

@@ -51,7 +51,7 @@ def test_the_mass_of_a_query_sums_to_1(batch: pagedkv.Batch) -> None:
 def test_windows_that_are_refused(batch: pagedkv.Batch) -> None:
     wrongs: list[Any] = [[1], [1, 2, 3], [[1, 2]], [1.5, 2], [-1, 2], [1 << 32, 2], "ab"]
     for wrong in wrongs:
-        for name in ("head_windows", "head_sink_tokens"):
+        for name in ("kv_head_windows", "kv_head_sink_tokens"):
             with pytest.raises(pagedkv.MisuseError, match=name):
                 batch.attend(0, Q, params=AttentionParams(**{name: wrong}))
 

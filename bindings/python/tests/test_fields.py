@@ -165,7 +165,7 @@ OF_CACHE = SIZES | {
     "clock",
 }
 OF_FILE = SIZES | {"fingerprint_size", "secret_key_size", "durability"}
-OF_PARAMS = SIZES | {"bidirectional", "head_windows", "head_sink_tokens", "alibi_slopes"}
+OF_PARAMS = SIZES | {"bidirectional", "kv_head_windows", "kv_head_sink_tokens", "alibi_slopes"}
 OF_PARAMS |= {"sink_logits", "mask", "chosen_blocks"}
 NAMED: Fields = {"fingerprint": b"a\0b", "secret_key": bytes(20)}
 WAYS: list[tuple[str, Any, Fields, set[str]]] = [
@@ -391,8 +391,8 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
         chosen_blocks=pagedkv.ChosenBlocks(
             4, lists=np.arange(12, dtype=np.uint32).reshape(3, 2, 2)
         ),
-        head_windows=[5, 0],
-        head_sink_tokens=np.array([6, 7], np.uint8),
+        kv_head_windows=[5, 0],
+        kv_head_sink_tokens=np.array([6, 7], np.uint8),
     )
     rows = BatchRows([3], "rows")
     struct = built.build(rows, 2, 2)
@@ -400,12 +400,12 @@ def test_views_and_sequences_arrive(monkeypatch: Patch) -> None:
     assert list((ctypes.c_float * 2).from_address(struct.sink_logits)) == [3, 4]
     mask = _raw.Mask.from_address(struct.mask)
     assert list((ctypes.c_uint64 * 6).from_address(mask.data)) == [9] * 6
-    assert (mask.kind, mask.row_stride) == (_raw.MaskKind.BITS, 2)
+    assert (mask.kind, mask.row_stride) == (_raw.MaskKind.TREE_BITS, 2)
     blocks = _raw.ChosenBlocks.from_address(struct.chosen_blocks)
     assert list((ctypes.c_uint32 * 12).from_address(blocks.lists)) == list(range(12))
     assert (blocks.top_blocks, blocks.list_blocks) == (4, 2)
-    assert list((ctypes.c_uint32 * 2).from_address(struct.head_windows)) == [5, 0]
-    assert list((ctypes.c_uint32 * 2).from_address(struct.head_sink_tokens)) == [6, 7]
+    assert list((ctypes.c_uint32 * 2).from_address(struct.kv_head_windows)) == [5, 0]
+    assert list((ctypes.c_uint32 * 2).from_address(struct.kv_head_sink_tokens)) == [6, 7]
     wanted = pagedkv.AttentionOutputs(
         lse=(lse := np.zeros((3, 2), np.float32)),
         chosen=(chosen := np.zeros((3, 2, 4), np.uint32)),
@@ -425,10 +425,10 @@ def test_masks_arrive() -> None:
 
     keep: list[Any] = []
     tree = built(pagedkv.TreeMask([-1, 0, 1]))
-    assert (tree.kind, tree.row_stride) == (_raw.MaskKind.PARENTS, 0)
+    assert (tree.kind, tree.row_stride) == (_raw.MaskKind.TREE_PARENTS, 0)
     assert list((ctypes.c_int32 * 3).from_address(tree.data)) == [-1, 0, 1]
     bits = built(pagedkv.BitMask(np.full((3, 2), 9, np.uint64), positions=[4, 5, 4]))
-    assert (bits.kind, bits.row_stride) == (_raw.MaskKind.BITS, 2)
+    assert (bits.kind, bits.row_stride) == (_raw.MaskKind.TREE_BITS, 2)
     assert list((ctypes.c_int64 * 3).from_address(bits.positions)) == [4, 5, 4]
     mask = built(pagedkv.BoolMask(np.zeros((1, 3, 7), bool), first_positions=[5]))
     assert (mask.kind, mask.columns) == (_raw.MaskKind.BYTES, 7)

@@ -486,8 +486,8 @@ LISTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "Pool.retain.blocks": (pooled(lambda p, b, v: referenced(p, b, v, "retain")), [0, 1]),
     "Pool.release.blocks": (pooled(lambda p, b, v: referenced(p, b, v, "release")), [0, 1]),
     "LayerGroup.layer_indices": (indices_of, [1, 2]),
-    "AttentionParams.head_windows": (with_params(head_windows=lambda v: v), [3]),
-    "AttentionParams.head_sink_tokens": (with_params(head_sink_tokens=lambda v: v), [1]),
+    "AttentionParams.kv_head_windows": (with_params(kv_head_windows=lambda v: v), [3]),
+    "AttentionParams.kv_head_sink_tokens": (with_params(kv_head_sink_tokens=lambda v: v), [1]),
     "BitMask.data": (with_params(mask=pagedkv.BitMask), [[1], [3], [7], [1], [3]]),
     "BitMask.positions": (
         with_params(mask=lambda v: pagedkv.BitMask(guarded(np.ones((5, 1), np.uint64)), v)),

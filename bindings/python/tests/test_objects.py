@@ -222,7 +222,7 @@ def test_sessions_in_full(cache: pagedkv.Cache) -> None:
             batch.write(1, rows[:1], rows[:1])
             batch.commit()
         assert len(session) == 4
-        assert session.tokens().tolist() == [pagedkv.NO_TOKEN] * 4
+        assert session.tokens().tolist() == [pagedkv.UNKNOWN_TOKEN] * 4
         session.set_tokens(1, [7, 8])
         assert session.tokens(1, 2).tolist() == [7, 8]
         # It would need 4 TiB of memory.

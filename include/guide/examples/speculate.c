@@ -52,7 +52,7 @@ static void verify(pkv_cache cache, pkv_session session, text* t, const draft* t
   /* [mask] */
   /* Each node sees itself and its ancestors. */
   const pkv_mask mask = {
-      .struct_size = sizeof mask, .kind = PKV_MASK_PARENTS, .data = tree->parent};
+      .struct_size = sizeof mask, .kind = PKV_MASK_TREE_PARENTS, .data = tree->parent};
   const pkv_attention_params params = {.struct_size = sizeof params, .scale = 8, .mask = &mask};
   /* [mask end] */
 

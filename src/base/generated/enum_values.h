@@ -137,8 +137,8 @@ struct EnumValues<pkv_retention> {
 template <>
 struct EnumValues<pkv_mask_kind> {
   static constexpr EnumValue all[] = {
-      {PKV_MASK_BITS, "BITS"},
-      {PKV_MASK_PARENTS, "PARENTS"},
+      {PKV_MASK_TREE_BITS, "TREE_BITS"},
+      {PKV_MASK_TREE_PARENTS, "TREE_PARENTS"},
       {PKV_MASK_BYTES, "BYTES"},
       {PKV_MASK_F16, "F16"},
       {PKV_MASK_F32, "F32"},

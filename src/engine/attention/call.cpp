@@ -25,14 +25,14 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
          "mask: columns (%llu), batch_stride (%lld) and first_positions are for kinds BYTES, F16 "
          "and F32; the kind is %s",
          llu(mask.columns), (long long)mask.batch_stride, enum_name(mask.kind));
-  if (mask.kind != PKV_MASK_BITS && mask.positions != nullptr)
-    fail(PKV_INVALID_ARGUMENT, "mask: positions are for kind BITS; the kind is %s",
+  if (mask.kind != PKV_MASK_TREE_BITS && mask.positions != nullptr)
+    fail(PKV_INVALID_ARGUMENT, "mask: positions are for kind TREE_BITS; the kind is %s",
          enum_name(mask.kind));
   if (!additive && mask.head_factors != nullptr)
     fail(PKV_INVALID_ARGUMENT, "mask: head_factors are for kinds F16 and F32; the kind is %s",
          enum_name(mask.kind));
   switch (mask.kind) {
-    case PKV_MASK_BITS:
+    case PKV_MASK_TREE_BITS:
       if (mask.row_stride < 0)
         fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %lld words; it must not be negative",
              (long long)mask.row_stride);
@@ -40,9 +40,9 @@ void read_mask(const pkv_mask& given, AttendParams& result) {
       result.mask_words = static_cast<uint64_t>(mask.row_stride);
       result.mask_positions = mask.positions;
       return;
-    case PKV_MASK_PARENTS:
+    case PKV_MASK_TREE_PARENTS:
       if (mask.row_stride != 0)
-        fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %lld; kind PARENTS has none",
+        fail(PKV_INVALID_ARGUMENT, "mask: row_stride is %lld; kind TREE_PARENTS has none",
              (long long)mask.row_stride);
       result.parents = static_cast<const int32_t*>(mask.data);
       return;
@@ -99,17 +99,18 @@ Window check_window(uint32_t window, uint32_t sinks, const Window& of_layer) {
 
 void set_windows(const pkv_attention_params& params, uint32_t kv_heads, const Window& of_layer,
                  AttendParams& result) {
-  if (params.head_windows == nullptr && params.head_sink_tokens == nullptr) {
+  if (params.kv_head_windows == nullptr && params.kv_head_sink_tokens == nullptr) {
     result.window = check_window(params.window, params.sink_tokens, of_layer);
     return;
   }
   for (uint32_t head = 0; head < kv_heads; head++)
-    result.head_windows.push_back(check_window(
-        params.head_windows != nullptr ? params.head_windows[head] : params.window,
-        params.head_sink_tokens != nullptr ? params.head_sink_tokens[head] : params.sink_tokens,
+    result.kv_head_windows.push_back(check_window(
+        params.kv_head_windows != nullptr ? params.kv_head_windows[head] : params.window,
+        params.kv_head_sink_tokens != nullptr ? params.kv_head_sink_tokens[head]
+                                              : params.sink_tokens,
         of_layer));
-  Window& widest = result.window = result.head_windows[0];
-  for (const Window& one : result.head_windows) {
+  Window& widest = result.window = result.kv_head_windows[0];
+  for (const Window& one : result.kv_head_windows) {
     widest.window = widest.window == 0 || one.window == 0 ? 0 : std::max(widest.window, one.window);
     widest.sinks = std::max(widest.sinks, one.sinks);
   }
@@ -118,7 +119,7 @@ void set_windows(const pkv_attention_params& params, uint32_t kv_heads, const Wi
 }  // namespace
 
 bool AttendParams::has_window() const {
-  return window.window != 0 || std::any_of(head_windows.begin(), head_windows.end(),
+  return window.window != 0 || std::any_of(kv_head_windows.begin(), kv_head_windows.end(),
                                            [](const Window& one) { return one.window != 0; });
 }
 

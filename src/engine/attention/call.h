@@ -54,8 +54,8 @@ struct Window {
 struct AttendParams {
   float scale;
   bool causal;
-  Window window;                     // of all KV heads; with head_windows, the maxima of these
-  std::vector<Window> head_windows;  // by KV head; empty if all have the same
+  Window window;  // of all KV heads; with kv_head_windows, the maxima of these
+  std::vector<Window> kv_head_windows;  // by KV head; empty if all have the same
   kernels::ScoreTransform transform;
   const float* sink_logits;
   // At most one of mask, parents and column_mask is given.
@@ -77,7 +77,7 @@ struct AttendParams {
   // Returns whether windows or slopes depend on the positions of tokens.
   bool uses_positions() const { return transform.alibi_slopes != nullptr || has_window(); }
   Window window_of(uint32_t kv_head) const {
-    return head_windows.empty() ? window : head_windows[kv_head];
+    return kv_head_windows.empty() ? window : kv_head_windows[kv_head];
   }
 };
 

@@ -9,7 +9,7 @@
 
 namespace pkv::memory {
 
-using Block = pkv_block;
+using Block = pkv_block_ref;
 // Entries of block tables without a block: it left the window (no_block), or the caller dropped it
 // (dropped_block).
 inline constexpr Block no_block = ~Block{0};

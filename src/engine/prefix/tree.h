@@ -29,11 +29,11 @@ struct Space;
 
 using Tokens = std::span<const int32_t>;
 
-// Returns how many tokens come before the first PKV_NO_TOKEN. Usually that is all of them, so the
-// function counts unknown ones first: the compiler vectorises a count, but not a search.
+// Returns how many tokens come before the first PKV_UNKNOWN_TOKEN. Usually that is all of them, so
+// the function counts unknown ones first: the compiler vectorises a count, but not a search.
 inline size_t known_prefix_length(Tokens tokens) {
-  if (std::count(tokens.begin(), tokens.end(), PKV_NO_TOKEN) == 0) return tokens.size();
-  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_NO_TOKEN) -
+  if (std::count(tokens.begin(), tokens.end(), PKV_UNKNOWN_TOKEN) == 0) return tokens.size();
+  return static_cast<size_t>(std::find(tokens.begin(), tokens.end(), PKV_UNKNOWN_TOKEN) -
                              tokens.begin());
 }
 

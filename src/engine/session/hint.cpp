@@ -187,7 +187,7 @@ class LaterHint {
 std::vector<int32_t> known_tokens(const Session& session) {
   std::vector<int32_t> ids(std::min<uint64_t>(session.total(), session.content().forgotten_from()));
   session.tokens(0, ids.size(), ids.data());
-  ids.erase(std::find(ids.begin(), ids.end(), PKV_NO_TOKEN), ids.end());
+  ids.erase(std::find(ids.begin(), ids.end(), PKV_UNKNOWN_TOKEN), ids.end());
   return ids;
 }
 

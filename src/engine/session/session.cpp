@@ -40,7 +40,7 @@ void Session::set_tokens(uint64_t first, size_t n, const int32_t* tokens) {
   const auto begin = content_.tokens().begin() + static_cast<int64_t>(first);
   for (size_t i = 0; i < n; i++)
     if (const int32_t held = begin[static_cast<int64_t>(i)];
-        held != PKV_NO_TOKEN && held != tokens[i])
+        held != PKV_UNKNOWN_TOKEN && held != tokens[i])
       fail(entry_details(PKV_INVALID_ARGUMENT, i), "position %llu holds token %d already, not %d",
            llu(first + i), held, tokens[i]);
   std::copy_n(tokens, n, begin);
@@ -266,7 +266,8 @@ void Session::check_empty(prefix::Tokens text) const {
            llu(total()), blocks);
   const size_t known = prefix::known_prefix_length(text);
   if (known < text.size())
-    fail(entry_details(PKV_INVALID_ARGUMENT, known), "admit: token %zu is PKV_NO_TOKEN", known);
+    fail(entry_details(PKV_INVALID_ARGUMENT, known), "admit: token %zu is PKV_UNKNOWN_TOKEN",
+         known);
 }
 
 uint64_t Session::admit(prefix::Tokens text, uint64_t total_tokens) {
@@ -301,8 +302,9 @@ Urgency Session::urgency_of_request(uint64_t total_tokens) const {
 // Takes over what the prefix index has of a text, after the store was asked for the rest. If
 // `reserved` is not 0, the caller will reserve blocks for that many tokens. If it could not have
 // them, the store is not asked: a request may have to wait for many steps, and try in each. The
-// session is empty and the text has no PKV_NO_TOKEN. The caller counts the tokens in the cache's
-// statistics. Throws TOO_LARGE, LIMIT_REACHED, bad_alloc; then the caller must call put_back().
+// session is empty and the text has no PKV_UNKNOWN_TOKEN. The caller counts the tokens in the
+// cache's statistics. Throws TOO_LARGE, LIMIT_REACHED, bad_alloc; then the caller must call
+// put_back().
 uint64_t Session::take_prefix(prefix::Tokens text, uint64_t reserved, uint32_t watermark,
                               Urgency urgency) {
   if (!content_.hold()) return 0;
@@ -401,7 +403,8 @@ void Session::commit(std::span<const int32_t> ids, uint64_t count,
     own.insert(own.end(), ids.begin(), ids.end());
   else
     for (uint64_t i = 0; i < count; i++)
-      own.push_back(ids.empty() || ids[i] == PKV_NO_TOKEN ? suspension_.token(start + i) : ids[i]);
+      own.push_back(ids.empty() || ids[i] == PKV_UNKNOWN_TOKEN ? suspension_.token(start + i)
+                                                               : ids[i]);
   for (const auto& table : content_.tables()) table->commit(start, start + count, kept);
   step_ = nullptr;
   if (step_tokens_ > 0) content_.hold().release_tail();

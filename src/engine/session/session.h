@@ -32,8 +32,8 @@ class Session {
   // Copies the ids of tokens [first, first + n) to `out`. Those that a suspended session has yet to
   // compute again count. Throws OUT_OF_RANGE.
   void tokens(uint64_t first, size_t n, int32_t* out) const;
-  // Sets ids that are PKV_NO_TOKEN. Throws OUT_OF_RANGE, or INVALID_ARGUMENT if an id differs from
-  // the known one at its position; then none is set.
+  // Sets ids that are PKV_UNKNOWN_TOKEN. Throws OUT_OF_RANGE, or INVALID_ARGUMENT if an id differs
+  // from the known one at its position; then none is set.
   void set_tokens(uint64_t first, size_t n, const int32_t* tokens);
 
   // Takes blocks for `total_tokens` in all. Throws BUSY, SUSPENDED, OUT_OF_BLOCKS, TOO_LARGE,
@@ -109,8 +109,8 @@ class Session {
   void drop_originals() noexcept;
   // Ends the step and keeps `count` of its new tokens: those whose indices are in `kept`, or the
   // first ones if that is empty. `ids` holds the ids of the tokens that stay, or nothing if none is
-  // known; for a PKV_NO_TOKEN the session takes the id that it remembers. The caller counts the
-  // tokens in the cache's statistics, once for all sessions of the step.
+  // known; for a PKV_UNKNOWN_TOKEN the session takes the id that it remembers. The caller counts
+  // the tokens in the cache's statistics, once for all sessions of the step.
   void commit(std::span<const int32_t> ids, uint64_t count,
               std::span<const uint32_t> kept) noexcept;
   // Ends the step, drops its new tokens and puts the shared blocks back that copies replaced.

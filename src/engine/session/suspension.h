@@ -21,9 +21,9 @@ class Suspension {
   bool lasts() const { return counted_.has_value(); }
   // The ids, from position 0 on.
   std::span<const int32_t> tokens() const { return tokens_; }
-  // Returns the id that a position had, or PKV_NO_TOKEN.
+  // Returns the id that a position had, or PKV_UNKNOWN_TOKEN.
   int32_t token(uint64_t position) const {
-    return position < tokens_.size() ? tokens_[position] : PKV_NO_TOKEN;
+    return position < tokens_.size() ? tokens_[position] : PKV_UNKNOWN_TOKEN;
   }
 
   // Takes over the ids of a session and leaves `own` with unspecified contents. If tokens of the

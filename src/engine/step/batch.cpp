@@ -233,7 +233,7 @@ void Batch::check_ids(size_t index, std::span<const int32_t> ids) const {
   const Member& member = members_[index];
   for (uint64_t i = 0; i < ids.size() && member.start + i < member.session->total(); i++) {
     const int32_t before = member.session->suspension().token(member.start + i);
-    if (before != PKV_NO_TOKEN && ids[i] != PKV_NO_TOKEN && before != ids[i])
+    if (before != PKV_UNKNOWN_TOKEN && ids[i] != PKV_UNKNOWN_TOKEN && before != ids[i])
       fail(entry_details(PKV_INVALID_ARGUMENT,
                          member.first_row + (member.accepted ? member.kept()[i] : i)),
            "commit: position %llu of session %zu held token %d before it was suspended, not %d",

@@ -20,7 +20,7 @@ const NoBlockID = 0xFFFFFFFF
 // A token whose id the library does not know. Every other id is allowed, including negative ones.
 // Matches compare ids: if an engine makes up ids (for images, say), equal ids must mean equal
 // input.
-const NoToken = -1
+const UnknownToken = -1
 
 // The slot of a padding row: nothing is written or read for it.
 const NoSlot = -1
@@ -237,7 +237,7 @@ type AttentionParams struct {
 	Scale                             float32
 	Bidirectional, Window, SinkTokens uint32
 	Softcap                           float32
-	HeadWindows, HeadSinkTokens       *uint32
+	KVHeadWindows, KVHeadSinkTokens   *uint32
 	ALiBiSlopes, SinkLogits           *float32
 	Mask                              *Mask
 	ChosenBlocks                      *ChosenBlocks

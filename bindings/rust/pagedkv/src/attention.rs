@@ -56,14 +56,14 @@ impl Mask<'_> {
     fn raw(&self, batch: &BatchRows<'_>, rows: usize, heads: usize) -> Result<sys::pkv_mask> {
         Ok(match *self {
             Self::Bits { words, words_per_row, positions } => sys::pkv_mask {
-                kind: sys::pkv_mask_kind::BITS,
+                kind: sys::pkv_mask_kind::TREE_BITS,
                 data: array("mask [rows][words]", Some(words), &[rows, words_per_row])?.cast(),
                 row_stride: stride(words_per_row),
                 positions: array("positions [rows]", positions, &[rows])?,
                 ..Default::default()
             },
             Self::Parents(parents) => sys::pkv_mask {
-                kind: sys::pkv_mask_kind::PARENTS,
+                kind: sys::pkv_mask_kind::TREE_PARENTS,
                 data: array("parents [rows]", Some(parents), &[rows])?.cast(),
                 ..Default::default()
             },
@@ -243,8 +243,8 @@ impl<'a> AttentionOutputs<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionParams<'a> {
     c: Numbers<sys::pkv_attention_params>,
-    head_windows: Option<&'a [u32]>,
-    head_sink_tokens: Option<&'a [u32]>,
+    kv_head_windows: Option<&'a [u32]>,
+    kv_head_sink_tokens: Option<&'a [u32]>,
     alibi_slopes: Option<&'a [f32]>,
     sink_logits: Option<&'a [f32]>,
     mask: Option<Mask<'a>>,
@@ -261,9 +261,9 @@ impl<'a> AttentionParams<'a> {
 
     setters! {
         /// A window for each KV head, in place of [`window`](Self::window); 0: the layer's.
-        head_windows(tokens: &'a [u32]) = Some(tokens);
+        kv_head_windows(tokens: &'a [u32]) = Some(tokens);
         /// Sinks for each KV head, in place of [`sink_tokens`](Self::sink_tokens).
-        head_sink_tokens(tokens: &'a [u32]) = Some(tokens);
+        kv_head_sink_tokens(tokens: &'a [u32]) = Some(tokens);
         /// A slope per query head (ALiBi).
         alibi_slopes(slopes: &'a [f32]) = Some(slopes);
         /// A logit per query head that takes part in the softmax without a value.
@@ -300,10 +300,14 @@ impl<'a> AttentionParams<'a> {
             ..*outputs
         });
         let params = sys::pkv_attention_params {
-            head_windows: array("head_windows [KV heads]", self.head_windows, &[kv_heads])?,
-            head_sink_tokens: array(
-                "head_sink_tokens [KV heads]",
-                self.head_sink_tokens,
+            kv_head_windows: array(
+                "kv_head_windows [KV heads]",
+                self.kv_head_windows,
+                &[kv_heads],
+            )?,
+            kv_head_sink_tokens: array(
+                "kv_head_sink_tokens [KV heads]",
+                self.kv_head_sink_tokens,
                 &[kv_heads],
             )?,
             alibi_slopes: array("alibi_slopes [query heads]", self.alibi_slopes, &[heads])?,

@@ -252,8 +252,8 @@ impl<'s> Batch<'s> {
     }
 
     /// Ends the step: adds the new tokens to every session, one id per row. With `None` their ids
-    /// are [`NO_TOKEN`](crate::NO_TOKEN), or those that [`Session::suspend`] remembered. If it
-    /// fails, the step is aborted; see [`try_commit`](Self::try_commit).
+    /// are [`UNKNOWN_TOKEN`](crate::UNKNOWN_TOKEN), or those that [`Session::suspend`] remembered.
+    /// If it fails, the step is aborted; see [`try_commit`](Self::try_commit).
     ///
     /// A step ends only once:
     ///

@@ -166,17 +166,20 @@ fn of_attention() {
     let (slopes, logits) = ([1.5, 2.5], [3.5, 4.5]);
     let (windows, kept) = ([10, 11], [12, 13]);
     let params = AttentionParams::new().alibi_slopes(&slopes).sink_logits(&logits);
-    let params = params.head_windows(&windows).head_sink_tokens(&kept);
+    let params = params.kv_head_windows(&windows).kv_head_sink_tokens(&kept);
     look_at(&params, None, |raw, outputs| {
         assert!(outputs.is_none());
-        assert_eq!((raw.head_windows, raw.head_sink_tokens), (windows.as_ptr(), kept.as_ptr()));
+        assert_eq!(
+            (raw.kv_head_windows, raw.kv_head_sink_tokens),
+            (windows.as_ptr(), kept.as_ptr())
+        );
         assert_eq!((raw.alibi_slopes, raw.sink_logits), (slopes.as_ptr(), logits.as_ptr()));
     })
     .unwrap();
     let params = AttentionParams::new();
     for wrong in [&windows[..1], &[1, 2, 3]] {
-        refused(params.head_windows(wrong), None);
-        refused(params.head_sink_tokens(wrong), None);
+        refused(params.kv_head_windows(wrong), None);
+        refused(params.kv_head_sink_tokens(wrong), None);
     }
     for wrong in [&slopes[..1], &[1.0; 3]] {
         refused(params.alibi_slopes(wrong), None);
@@ -234,11 +237,11 @@ fn of_masks() {
     let positions = [8, 9, 8];
     let bits = Mask::Bits { words: &words, words_per_row: 2, positions: Some(&positions) };
     let raw = mask_of(bits);
-    assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::BITS, 2));
+    assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::TREE_BITS, 2));
     assert_eq!((raw.data, raw.positions), (words.as_ptr().cast(), positions.as_ptr()));
 
     let raw = mask_of(Mask::Parents(&parents));
-    assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::PARENTS, 0));
+    assert_eq!((raw.kind, raw.row_stride), (sys::pkv_mask_kind::TREE_PARENTS, 0));
     assert_eq!(raw.data, parents.as_ptr().cast());
 
     let (halves, floats, factors) = ([F16(0); 60], [0.5; 60], [0.5; 2]);

@@ -99,8 +99,8 @@ pub use stats::{CacheInfo, CacheStats, ComputeInfo, PoolStats, PrefixStats, Sess
 pub use store::StoreConfig;
 #[doc(inline)]
 pub use sys::{
-    PKV_NO_BLOCK_ID as NO_BLOCK_ID, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS, PKV_NO_TOKEN as NO_TOKEN,
-    PKV_RETURN_NEVER as RETURN_NEVER,
+    PKV_NO_BLOCK_ID as NO_BLOCK_ID, PKV_NO_SINK_TOKENS as NO_SINK_TOKENS,
+    PKV_RETURN_NEVER as RETURN_NEVER, PKV_UNKNOWN_TOKEN as UNKNOWN_TOKEN,
 };
 
 /// The slot of a padding row: nothing is written or read for it.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A reference to one block of a [`Pool`].
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Block(pub sys::pkv_block);
+pub struct Block(pub sys::pkv_block_ref);
 
 impl Block {
     /// The id, as in block tables and slots.

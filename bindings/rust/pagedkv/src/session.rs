@@ -116,7 +116,8 @@ impl Session {
     }
 
     /// Returns the token ids at these positions: committed ones, and those that
-    /// [`suspend`](Self::suspend) remembers. An unknown id is [`NO_TOKEN`](crate::NO_TOKEN).
+    /// [`suspend`](Self::suspend) remembers. An unknown id is
+    /// [`UNKNOWN_TOKEN`](crate::UNKNOWN_TOKEN).
     pub fn tokens(&self, positions: Range<u64>) -> Result<Vec<i32>> {
         let n = count(&positions)?;
         let end = self.info()?.total;

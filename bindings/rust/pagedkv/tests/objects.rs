@@ -92,7 +92,7 @@ fn a_commit_that_fails_gives_the_batch_back() {
     batch.write(0, &[0f32; DIM], &[0f32; DIM]).unwrap();
     assert_eq!(batch.session(0).length().unwrap(), 0);
     batch.commit(None).unwrap();
-    assert_eq!(session.tokens(0..1).unwrap(), [NO_TOKEN]);
+    assert_eq!(session.tokens(0..1).unwrap(), [UNKNOWN_TOKEN]);
     session.set_tokens(0, &[5]).unwrap();
     assert_eq!(session.tokens(0..1).unwrap(), [5]);
 }
