@@ -34,9 +34,11 @@ TEST(Logger, CallsFromInsideAreRefused) {
     size_t refused = 0, called = 0;
     world.hooks.inside_log = [&] {
       for (size_t i = 0; i < all_rows().size(); i++) {
-        if (!all_rows()[i].tells_status || !all_rows()[i].library->has_hooks) continue;
+        const Function& function = all_rows()[i];
+        if (!function.tells_status || !function.library->has_hooks || function.works_in_hooks)
+          continue;
         called++;
-        refused += all_rows()[i].call(values[i]) == PKV_REENTRANT;
+        refused += function.call(values[i]) == PKV_REENTRANT;
       }
     };
     ModelConfig config = small_model(8);

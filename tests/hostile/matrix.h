@@ -124,6 +124,7 @@ struct Function {
   // NULL is OK, and a forked child may call it.
   bool closes = false;
   bool tells_status = true;
+  bool works_in_hooks = false;
   const Library* library = &pagedkv_library;
 
   void add(std::string case_name, Change apply, Wanted wanted) {

@@ -36,6 +36,7 @@ std::vector<Function> store_rows() {
   const Arg opened = optional(
       config_in<pkv_store>([](World&) { return made<pkv_store>({.close = [](void*) {}}); }));
   Function close{ROW(pkv_store_close), {opened}};
+  close.works_in_hooks = true;
   const auto store = in_struct<pkv_store>(0);
   close.cases = {store(WITH(it.close = nullptr), fine), store(WITH(it = {}), fine)};
   return {wait, cancel, flush, stats, open, close};

@@ -268,7 +268,7 @@ SCALARS: dict[str, tuple[Callable[[Any], Any], int]] = {
         in_session(lambda s, v: events_from(lambda: s.cache.prefix_events(v))),
         0,
     ),
-    "Cache.prefix_events.n": (in_session(lambda s, v: s.cache.prefix_events(0, v)), 2),
+    "Cache.prefix_events.n": (in_session(lambda s, v: len(s.cache.prefix_events(0, v).events)), 2),
     "load.max_tokens": (in_session(loaded), 200),
     "Cache.read_events.first": (
         in_session(lambda s, v: events_from(lambda: s.cache.read_events(v, 9))),
