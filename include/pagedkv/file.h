@@ -159,7 +159,7 @@ typedef struct pkv_file_item {
  *                     May be NULL.
  *
  * Statuses: BUFFER_TOO_SMALL, WRONG_CACHE, BUSY (an item is in a step), IO, UNSUPPORTED (a key, in
- * a build without libsodium or libcrypto), LIMIT_REACHED. Since 1.0.
+ * a build without libsodium or libcrypto; a descriptor, on Windows), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_file_save(pkv_cache cache, size_t n, const pkv_file_item* items,
                                  const pkv_file_config* config, const pkv_stream* to,

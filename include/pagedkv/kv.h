@@ -76,9 +76,8 @@ typedef struct pkv_kv_view {
 /**
  * Returns where one layer of a cache with storage INTERNAL is in memory: for pkv_kv_attend, and
  * with layout PLAIN for kernels of your own. Do not write to it, not even with pkv_kv_write. The
- * addresses stay valid as long as the cache, and a call with a view is not a call on the cache:
- * pkv_cache_destroy does not notice it, so wait for it first. pkv_session_get_block_table returns
- * the blocks of each session.
+ * addresses stay valid as long as the cache. pkv_cache_destroy does not notice calls with a view:
+ * let them end first. pkv_session_get_block_table returns the blocks of each session.
  *
  * @param      cache  The cache.
  * @param      layer  The layer of the model.

@@ -91,10 +91,12 @@ def _keys(items: Sequence[Any]) -> list[bytes]:
 
 
 def _put(store: Store, items: Sequence[Any]) -> int:
-    values = [ctypes.string_at(item.data, item.size) for item in items]
-    left_out = set(store.put(list(zip(_keys(items), values, strict=True))) or ())
-    for item in items:
-        if bytes(item.name) in left_out:
+    keys, values = _keys(items), [ctypes.string_at(item.data, item.size) for item in items]
+    left_out = set(store.put(list(zip(keys, values, strict=True))) or ())
+    if unknown := left_out.difference(keys):
+        raise ValueError(f"put returned {unknown.pop()!r}, which is none of its keys")
+    for item, key in zip(items, keys, strict=True):
+        if key in left_out:
             item.size = 0
     return sum(item.size > 0 for item in items)
 

@@ -157,6 +157,16 @@ def test_wrong_answers_of_a_store_in_python(caplog: pytest.LogCaptureFixture) ->
         assert cache.store_stats().failures == 1
     assert "zip()" in caplog.text
 
+    class Stranger(MemoryStore):
+        def put(self, items: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+            return [b"another"]
+
+    with with_store(Stranger()) as cache:
+        leave(cache)
+        assert cache.store_stats().written_items == 0
+        assert cache.store_stats().failures == 1
+    assert "put returned b'another', which is none of its keys" in caplog.text
+
 
 def test_a_store_in_python_says_what_it_did_not_store() -> None:
     class Choosy(MemoryStore):

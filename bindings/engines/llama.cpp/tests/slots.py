@@ -81,7 +81,7 @@ def serving(program, model, plugin, *options):
     """A server's URL, and its log, which is printed if something fails."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [program, "-m", model, "--host", "127.0.0.1", "--port", str(port)]
-    command += ["-c", "2048", "-np", str(SLOTS), "-t", "1", "-tb", "1", *options]
+    command += ["-np", str(SLOTS), "-t", "1", "-tb", "1", *options]
     with tempfile.TemporaryFile("w+") as log:
         environment = os.environ | (dict([plugin]) if plugin else {})
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -141,11 +141,18 @@ class Load:
 
 
 def put_under_load(program, model, plugin, minutes):
-    with serving(program, model, None) as (url, _):
+    with serving(program, model, None, "-c", "2048") as (url, _):
         expected = {prompt: ask(url, prompt)["content"] for prompt in PROMPTS}
     wrong = 0
     for unified in ("-kvu", "-no-kvu"):
-        options = (unified, "--context-shift", "--slot-save-path", tempfile.gettempdir())
+        options = (
+            "-c",
+            "2048",
+            unified,
+            "--context-shift",
+            "--slot-save-path",
+            tempfile.gettempdir(),
+        )
         with (
             serving(program, model, plugin, *options) as (url, _),
             concurrent.futures.ThreadPoolExecutor(SLOTS + 2) as clients,
@@ -162,7 +169,7 @@ def main():
     if len(plugin) == 3:
         sys.exit(put_under_load(program, model, plugin[:2], float(plugin[2])) > 0)
     with (
-        serving(program, model, plugin, "-kvu", "-lv", "5") as (url, log),
+        serving(program, model, plugin, "-c", "4096", "-kvu", "-lv", "5") as (url, log),
         concurrent.futures.ThreadPoolExecutor(SLOTS) as clients,
     ):
         for _ in range(2):
