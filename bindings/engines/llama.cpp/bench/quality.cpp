@@ -98,6 +98,7 @@ int main(int argc, char** argv) {
       }
     }
     count += chunk / 2;
+    std::fprintf(stderr, "%d of %d chunks\n", c + 1, chunks);
   }
   for (const Sums& sums : all) {
     std::printf("%-14s perplexity %.4f, divergence %.2e\n", sums.way->name,
