@@ -87,7 +87,7 @@ class Index {
     auto hint = made<pkv_hint>();
     hint.action = action;
     hint.end = text.size();
-    hint.retention = duration_ms > 0 ? PKV_RETENTION_HIGH : PKV_RETENTION_NORMAL;
+    if (action == PKV_HINT_SET_RETENTION && duration_ms > 0) hint.retention = PKV_RETENTION_HIGH;
     hint.duration_ms = duration_ms;
     auto result = made<pkv_hint_result>();
     check(pkv_hint_prompt(cache_, TextArg(text), &hint, &result));

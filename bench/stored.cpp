@@ -288,7 +288,7 @@ void fetch(benchmark::State& state, const OpenStore& open, const Plain& plain, b
     Served served(moved_shape(keyed, owner), open);
     state.ResumeTiming();
     const auto begin = Clock::now();
-    const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
+    const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH, .end = PKV_TO_END});
     for (uint32_t i = 1; i <= moved.sessions; i++) {
       const std::vector<int32_t> ids = text(i, moved.tokens);
       check(pkv_hint_prompt(served.cache(), TextArg(ids), &prefetch, nullptr));

@@ -70,7 +70,7 @@ void draw_matrices(Struct& of, Source& draw) {
 pkv_hint draw_hint(Source& draw) {
   auto hint = made<pkv_hint>({.action = static_cast<pkv_hint_action>(draw.between(1, 8)),
                               .first = draw.below(64),
-                              .end = draw.below(3) * 32,
+                              .end = draw.chance(40) ? PKV_TO_END : draw.below(3) * 32,
                               .duration_ms = draw.below(100)});
   spoil(hint, draw);
   if (draw.chance(90)) hint.struct_size = sizeof hint;
@@ -101,7 +101,7 @@ void draw_opaque(Source& draw, std::vector<pkv_layer_group>& groups) {
          .window = group.window,
          .sink_tokens = group.sink_tokens,
          .layer_bytes = draw.chance(70) ? 200 : number(draw),
-         .checkpoint_tokens = group.checkpoint_tokens,
+         .checkpoint_interval = group.checkpoint_interval,
          .max_verify_tokens = group.max_verify_tokens,
          .blocks = group.blocks});
   }

@@ -105,7 +105,7 @@ func comeBack(t *testing.T, folder string, first func()) {
 		queued, err := cache.Store().Flush(time.Minute)
 		check(t, err)
 		check(t, cache.Prefix().Clear(""))
-		_, err = cache.Prefix().Hint("", text, Hint{Action: HintPrefetch})
+		_, err = cache.Prefix().Hint("", text, Hint{Action: HintPrefetch, End: ToEnd})
 		check(t, err)
 		cached, err := cache.Store().WaitForPrefetch("", text, time.Minute)
 		if err != nil || queued != 0 || cached != len(text) {

@@ -22,7 +22,7 @@ const (
 	ErrWrongCache Status = 106 // A session, batch or snapshot of another cache.
 	ErrReentrant  Status = 107 // A call from inside one of the caller's hooks.
 	// A handle inherited by fork(): the child may only close it.
-	ErrForked Status = 108
+	ErrWrongProcess Status = 108
 	// Not in this build, on this CPU or in this combination.
 	ErrUnsupported Status = 109
 	ErrIncomplete  Status = 110 // A layer was not yet written in this step.
@@ -51,7 +51,7 @@ const (
 var statusNames = map[Status]string{
 	0: "PKV_OK", 100: "PKV_INVALID_ARGUMENT", 101: "PKV_OUT_OF_RANGE", 102: "PKV_OVERFLOW",
 	103: "PKV_BUFFER_TOO_SMALL", 104: "PKV_STALE_HANDLE", 105: "PKV_NOT_HELD",
-	106: "PKV_WRONG_CACHE", 107: "PKV_REENTRANT", 108: "PKV_FORKED", 109: "PKV_UNSUPPORTED",
+	106: "PKV_WRONG_CACHE", 107: "PKV_REENTRANT", 108: "PKV_WRONG_PROCESS", 109: "PKV_UNSUPPORTED",
 	110: "PKV_INCOMPLETE", 111: "PKV_TOO_LARGE", 112: "PKV_BATCH_TOO_LARGE",
 	200: "PKV_OUT_OF_BLOCKS", 201: "PKV_OUT_OF_MEMORY", 202: "PKV_LIMIT_REACHED", 203: "PKV_BUSY",
 	204: "PKV_SUSPENDED", 300: "PKV_CORRUPT", 301: "PKV_WRONG_VERSION", 302: "PKV_MISMATCH",
@@ -135,8 +135,8 @@ const (
 	LayoutPacked Layout = 0
 	// Layer-major, for engines with their own kernels: per layer one K tensor [block][BlockSize][kv
 	// head][KeyDim] and one V tensor [block][BlockSize][kv head][ValueDim]. Each can also be
-	// indexed by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements followed by
-	// its scales.
+	// indexed by slot, as [slot][kv head][dim]. With INT8 and INT4, the elements of each token and
+	// head are followed by their scales (kv.h).
 	LayoutPlain Layout = 1
 )
 
@@ -330,10 +330,9 @@ const (
 	// prefill or PREFETCH. Pins that end at the same cached block, even those of other prompts with
 	// the same prefix, are one: it lasts as long as the longest, and one UNPIN ends it.
 	HintPin HintAction = 3
-	// Ends one pin, even if another caller made it. It must be of a prefix of this text, and PIN
-	// must have asked for End or more tokens; of several such pins, the longest ends. A pin that
-	// was clipped counts with what was asked for. Tokens of the result says how many tokens were
-	// pinned.
+	// Ends one pin, even if another caller made it: the longest of a prefix of this text for which
+	// PIN asked for End or more tokens, even if it was clipped. Tokens of the result says how many
+	// tokens were pinned.
 	HintUnpin HintAction = 4
 	// Reads blocks that are in the store, but not in memory, into the prefix index, with the given
 	// retention; a later match finds those that have arrived. Takes only free and evictable blocks,
@@ -349,8 +348,8 @@ const (
 	HintDemote HintAction = 7
 	// Removes cached blocks from End back to First, stopping at the first block that is in use or
 	// pinned, or that another text continues. Items in the store stay. For a session that is not
-	// suspended, the drop happens at close and ignores End: everything from the lowest First of its
-	// DROP hints on is removed, and not written to the store unless the session is suspended
+	// suspended, End must be ToEnd, and the drop happens at close: everything from the lowest First
+	// of its DROP hints on is removed, and not written to the store unless the session is suspended
 	// before. Trimming to that point or before it cancels the drop. For a suspended session, the
 	// drop happens now; blocks that are being written to the store stay.
 	HintDrop HintAction = 8
@@ -635,9 +634,9 @@ type LayerGroup struct {
 	// state, or what it keeps of BlockSize tokens. A block of an opaque group has up to 2^40 bytes
 	// in all.
 	LayerBytes uint64
-	// With states: the session keeps its state after every CheckpointTokens tokens (a checkpoint)
-	// until these tokens are trimmed. A multiple of BlockSize; 0 (default): no checkpoints.
-	CheckpointTokens int
+	// With states: tokens from one checkpoint to the next, a multiple of BlockSize. At each, the
+	// session keeps its state until the tokens before it are trimmed. 0 (default): no checkpoints.
+	CheckpointInterval int
 	// With states: in a step with at most this many new tokens of a session, usually its last token
 	// and a draft, the state after each of them is kept until the commit, so that pkv_batch_accept
 	// can end at any of them; up to 256. Default 0.
@@ -688,9 +687,9 @@ type CacheConfig struct {
 	// Blocks of each group that only running sessions may take, so that these can finish. A session
 	// is running from its first commit or resume on, until it is trimmed to 0; one that was just
 	// admitted, forked or loaded is not. Admit and resume, and begin and reserve for a session that
-	// is not running, never take these blocks: they return ErrOutOfBlocks, or ErrTooLarge if all
-	// other blocks would not suffice. pkv_file_load may take them, so that whatever was saved can
-	// be loaded. If several threads start sessions at once, a few may still be taken. Default 0.
+	// is not running, leave these blocks alone: they return ErrOutOfBlocks, or ErrTooLarge if all
+	// other blocks would not suffice. (If several threads start sessions at once, they may take a
+	// few.) pkv_file_load may take them, so that whatever was saved can be loaded. Default 0.
 	WatermarkBlocks int
 	// Default HugePagesAdvise. HugePagesRequire: not with an allocator. HugePagesRequire, prefault
 	// and MemoryDirectory need blocks in the library's memory: StorageInternal, and a group that is

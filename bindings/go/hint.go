@@ -10,11 +10,15 @@ import (
 // Never is the duration of a HintExpectReturn whose text will not continue.
 const Never = time.Duration(math.MaxInt64)
 
+// ToEnd is the End of a Hint that means the end of the text; of a session, also of what it gets
+// later.
+const ToEnd = math.MaxInt
+
 // Hint says what to do with the cached blocks of tokens [First, End) of a text or a session.
 type Hint struct {
 	Action    HintAction
-	First     int
-	End       int           // 0: that of the text; of a session, also what it gets later
+	First     int           // of HintSetRetention, HintDemote and HintDrop
+	End       int           // 1 or more, or ToEnd; of HintExpectReturn 0
 	Retention Retention     // of HintSetRetention and HintPrefetch
 	Duration  time.Duration // 0: without an end; others last at least a millisecond
 }
@@ -27,6 +31,9 @@ func (h *Hint) place(op string) (*raw.Hint, error) {
 	out.DurationMs = n.milliseconds("duration", h.Duration)
 	if h.Duration == Never {
 		out.DurationMs = raw.ReturnNever
+	}
+	if h.End == ToEnd {
+		out.End = raw.ToEnd
 	}
 	return out, n.err
 }

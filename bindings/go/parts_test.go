@@ -52,10 +52,10 @@ func TestDurationsOfHints(t *testing.T) {
 	session := open(t, cache)
 	extend(t, session, text)
 	must(t, session.Close())
-	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Microsecond}
+	pin := pagedkv.Hint{Action: pagedkv.HintPin, End: pagedkv.ToEnd, Duration: time.Microsecond}
 	must(t, errorOf(prefix.Hint("", text, pin)))
 	now.Store(int64(time.Millisecond))
-	unpinned, err := prefix.Hint("", text, pagedkv.Hint{Action: pagedkv.HintUnpin})
+	unpinned, err := prefix.Hint("", text, pagedkv.Hint{Action: pagedkv.HintUnpin, End: pagedkv.ToEnd})
 	if err != nil || unpinned.Outcome != pagedkv.HintOutcomeMissing {
 		t.Errorf("a short pin has not ended: %+v, %v", unpinned, err)
 	}
@@ -76,7 +76,7 @@ func TestPrefixIndex(t *testing.T) {
 	extend(t, session, text)
 	must(t, session.Close())
 
-	pin := pagedkv.Hint{Action: pagedkv.HintPin, Duration: time.Second}
+	pin := pagedkv.Hint{Action: pagedkv.HintPin, End: pagedkv.ToEnd, Duration: time.Second}
 	pinned, err := prefix.Hint("a", text, pin)
 	must(t, err)
 	if pinned != (pagedkv.HintResult{Outcome: pagedkv.HintOutcomeDone, Tokens: 32}) {
@@ -239,12 +239,16 @@ func TestHintsOfSessions(t *testing.T) {
 		must(t, errorOf(session.Hint(returns)))
 	}
 	batch := begin(t, cache, step(session, 1))
-	high := pagedkv.Hint{Action: pagedkv.HintSetRetention, Retention: pagedkv.RetentionHigh}
+	high := pagedkv.Hint{Action: pagedkv.HintSetRetention, End: pagedkv.ToEnd,
+		Retention: pagedkv.RetentionHigh}
 	if result, err := session.Hint(high); err != nil || result.Outcome != pagedkv.HintOutcomeDone {
 		t.Errorf("%+v, %v", result, err)
 	}
 	must(t, batch.Close())
-	refused(t, errorOf(session.Hint(pagedkv.Hint{First: 2, End: 1})), pagedkv.ErrInvalidArgument)
+	high.First, high.End = 2, 1
+	refused(t, errorOf(session.Hint(high)), pagedkv.ErrInvalidArgument, "after its end")
+	pin := pagedkv.Hint{Action: pagedkv.HintPin}
+	refused(t, errorOf(session.Hint(pin)), pagedkv.ErrInvalidArgument, "end is 0")
 	refused(t, errorOf(session.Hint(pagedkv.Hint{First: -1})), pagedkv.ErrOutOfRange, "first is -1")
 	must(t, session.Close())
 	refused(t, errorOf(session.Hint(returns)), pagedkv.ErrStaleHandle)

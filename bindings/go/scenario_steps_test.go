@@ -191,6 +191,9 @@ func (p *player) hint(o object) {
 			p.fill(&hint, object{name: value})
 		}
 	}
+	if hint.End == 0 && hint.Action != pagedkv.HintExpectReturn {
+		hint.End = pagedkv.ToEnd
+	}
 	var result pagedkv.HintResult
 	var err error
 	if o["session"] != nil {

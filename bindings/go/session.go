@@ -194,7 +194,7 @@ func (s *Session) Read(layer, begin, rows int, k, v Tensor) error {
 
 // State copies the state of one layer after `tokens` committed tokens into state, which must be
 // as long as the states of the layer. A session holds the states after the last token, after the
-// last full block and at checkpoints (LayerGroup.CheckpointTokens).
+// last full block and at checkpoints (LayerGroup.CheckpointInterval).
 func (s *Session) State(layer, tokens int, state []byte) error {
 	n := numbers{op: "state"}
 	number := n.u32("layer", layer)

@@ -24,7 +24,7 @@ func newHybrid(t *testing.T, storage pagedkv.Storage) *pagedkv.Cache {
 		Groups: []pagedkv.LayerGroup{
 			{Layers: 1, QueryHeads: 1, KVHeads: 1, KeyDim: 16, Blocks: 64},
 			{
-				Layers: 2, Kind: pagedkv.LayersStates, LayerBytes: stateBytes, CheckpointTokens: 32,
+				Layers: 2, Kind: pagedkv.LayersStates, LayerBytes: stateBytes, CheckpointInterval: 32,
 				MaxVerifyTokens: 4, Blocks: 64,
 			},
 		},

@@ -10,7 +10,7 @@ import (
 
 func prefetch(t *testing.T, cache *pagedkv.Cache, text []int32) {
 	t.Helper()
-	must(t, errorOf(cache.Prefix().Hint("", text, pagedkv.Hint{Action: pagedkv.HintPrefetch})))
+	must(t, errorOf(cache.Prefix().Hint("", text, pagedkv.Hint{Action: pagedkv.HintPrefetch, End: pagedkv.ToEnd})))
 }
 
 func TestTextsComeBackFromADirectory(t *testing.T) {

@@ -66,14 +66,14 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session*
 
 /**
  * Chooses victims: sessions to suspend (or close). Then pkv_batch_begin succeeds with the sessions
- * of the list that are not victims. There may be none of these if the session that would be chosen
- * last is not in the list.
+ * of the list that are not victims.
  *
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
- * last, in the list or not. The session that would be chosen last is never a victim. Neither are
- * sessions outside of the list that hold no block, or that another call or batch is using. A shared
- * block counts as freed only if all its holders are victims. The result is valid until something
- * else takes or frees blocks.
+ * last, in the list or not. One session of the cache is never a victim: of those with the highest
+ * priority, the one opened first. If it is not in the list, all sessions of the list may be
+ * victims. Sessions outside of the list are no victims, either, if they hold no block, or if
+ * another call or batch is using them. A shared block counts as freed only if all its holders are
+ * victims. The result is valid until something else takes or frees blocks.
  *
  * While it looks at the sessions, calls on those of the list return BUSY, and calls that would
  * change another session wait.
@@ -109,8 +109,8 @@ PKV_API pkv_status pkv_batch_choose_victims(pkv_cache cache, size_t n, const pkv
 PKV_API pkv_status pkv_batch_set_first_rows(pkv_batch batch, size_t n, const uint32_t* first_rows);
 
 /**
- * Stores K and V of one layer. A layer may be written again before the commit. If a call failed in
- * the runner, write the layer again.
+ * Stores K and V of one layer. A layer may be written again before the commit. If the runner makes
+ * a write fail, the layer counts as not written: write it again.
  *
  * @param     batch  The batch.
  * @param     layer  The layer of the model.
@@ -236,7 +236,7 @@ PKV_API pkv_status pkv_batch_get_block_copies(pkv_batch batch, uint32_t group, s
  * (`after`: all of the first session, then those of the second, and so on, each in the order of
  * tokens).
  *
- * A session has an entry in `after` for its last new token. With checkpoint_tokens, there is also
+ * A session has an entry in `after` for its last new token. With checkpoint_interval, there is also
  * one per checkpoint in the step, and one for the last block that the step fills. If it has at most
  * max_verify_tokens new tokens, it has one for each of them; in a tree, that is the state after the
  * token and its ancestors. pkv_batch_get_state_blocks returns which tokens these are.
@@ -290,9 +290,12 @@ typedef enum pkv_index_unit PKV_ENUM {
 } pkv_index_unit;
 
 /**
- * Returns what each session reads, as in a CSR matrix: session i reads indices[indptr[i]] to
- * indices[indptr[i + 1] - 1], in token order. This includes its new tokens, but no blocks that were
- * freed because they left the window (one step late: see pkv_layer_group).
+ * Returns the blocks or slots of what each session holds, as in a CSR matrix: those of session i
+ * are indices[indptr[i]] to indices[indptr[i + 1] - 1], in token order, with its new tokens. In a
+ * group with a window, some of these tokens are outside of it, so the caller's kernel must still
+ * apply it. Blocks that were freed because they left the window (one step late: see
+ * pkv_layer_group) are left out; then the list has the sinks (SLOTS: sink_tokens; BLOCKS: their
+ * whole blocks), and everything from the first block still held on.
  *
  * @param      batch              The batch.
  * @param      group              The index of the group.

@@ -41,8 +41,8 @@ typedef enum pkv_layout PKV_ENUM {
   /**
    * Layer-major, for engines with their own kernels: per layer one K tensor [block][block_size][kv
    * head][key_dim] and one V tensor [block][block_size][kv head][value_dim]. Each can also be
-   * indexed by slot, as [slot][kv head][dim]. A row of INT8 or INT4 is its elements followed by its
-   * scales.
+   * indexed by slot, as [slot][kv head][dim]. With INT8 and INT4, the elements of each token and
+   * head are followed by their scales (kv.h).
    */
   PKV_LAYOUT_PLAIN = 1
 } pkv_layout;
@@ -131,7 +131,7 @@ typedef enum pkv_layer_kind PKV_ENUM {
  *   all kinds               layers, layer_indices, blocks
  *   KV, LATENT              heads, dims, dtypes, window, sink_tokens, rotation
  *   KV                      rotation_matrices
- *   STATES, OPAQUE_STATES   layer_bytes, checkpoint_tokens, max_verify_tokens
+ *   STATES, OPAQUE_STATES   layer_bytes, checkpoint_interval, max_verify_tokens
  *   OPAQUE_KV               layer_bytes, window, sink_tokens; query_heads and dims, which may be 0,
  *                           only for active_parameters
  */
@@ -171,10 +171,10 @@ typedef struct pkv_layer_group {
    */
   uint64_t layer_bytes;
   /**
-   * With states: the session keeps its state after every checkpoint_tokens tokens (a checkpoint)
-   * until these tokens are trimmed. A multiple of block_size; 0 (default): no checkpoints.
+   * With states: tokens from one checkpoint to the next, a multiple of block_size. At each, the
+   * session keeps its state until the tokens before it are trimmed. 0 (default): no checkpoints.
    */
-  uint32_t checkpoint_tokens;
+  uint32_t checkpoint_interval;
   /**
    * With states: in a step with at most this many new tokens of a session, usually its last token
    * and a draft, the state after each of them is kept until the commit, so that pkv_batch_accept
@@ -273,9 +273,9 @@ typedef struct pkv_cache_config {
    * Blocks of each group that only running sessions may take, so that these can finish. A session
    * is running from its first commit or resume on, until it is trimmed to 0; one that was just
    * admitted, forked or loaded is not. Admit and resume, and begin and reserve for a session that
-   * is not running, never take these blocks: they return OUT_OF_BLOCKS, or TOO_LARGE if all other
-   * blocks would not suffice. pkv_file_load may take them, so that whatever was saved can be
-   * loaded. If several threads start sessions at once, a few may still be taken. Default 0.
+   * is not running, leave these blocks alone: they return OUT_OF_BLOCKS, or TOO_LARGE if all other
+   * blocks would not suffice. (If several threads start sessions at once, they may take a few.)
+   * pkv_file_load may take them, so that whatever was saved can be loaded. Default 0.
    */
   uint32_t watermark_blocks;
   /**

@@ -58,7 +58,7 @@ typedef enum pkv_status PKV_ENUM {
   PKV_NOT_HELD = 105,         /**< A block without references, or twice in a list to release. */
   PKV_WRONG_CACHE = 106,      /**< A session, batch or snapshot of another cache. */
   PKV_REENTRANT = 107,        /**< A call from inside one of the caller's hooks. */
-  PKV_FORKED = 108,           /**< A handle inherited by fork(): the child may only close it. */
+  PKV_WRONG_PROCESS = 108,    /**< A handle inherited by fork(): the child may only close it. */
   PKV_UNSUPPORTED = 109,      /**< Not in this build, on this CPU or in this combination. */
   PKV_INCOMPLETE = 110,       /**< A layer was not yet written in this step. */
   /** The request needs more than the cache or pool has, or than a limit allows: refuse it. */
@@ -213,8 +213,8 @@ typedef struct pkv_tensor {
  * A hook is a function of the caller that the library calls. It must not throw or longjmp, nor wait
  * for another thread that calls the library. It must not call the library (PKV_REENTRANT), except
  * for functions that return no status, and pkv_store_close. A store may call the functions of
- * another pkv_store. A cache with a store has two threads of its own (store.h). These threads call
- * hooks:
+ * another pkv_store. A cache with a store has two threads of its own (store.h). Which threads call
+ * which hook:
  *
  *   allocator  the thread that calls the library, and the two threads of a store
  *   logger     threads inside a call on the cache, and the two threads of a store

@@ -5,9 +5,7 @@
  * A hint is an action for a target: a range [first, end) of a session or of a prompt (tokens with a
  * salt). Its result says what was done. A hint acts on whole blocks: those that lie fully inside
  * the range. A block is reachable only through the blocks before it, so PIN, UNPIN, PREFETCH and
- * STORE start at token 0, whatever `first` is. A range is always checked, even if the action
- * ignores it: `first` may not be after `end`, nor `end` after a prompt. (After a session it may be:
- * tokens can follow.)
+ * STORE take all tokens before `end`. Fields that an action does not use must be 0.
  *
  * A hint never makes a step fail, except for a moment while block_io copies blocks to or from a
  * store (store.h). If begin, reserve or resume lack blocks because of pins, they end pins, those
@@ -64,10 +62,9 @@ typedef enum pkv_hint_action PKV_ENUM {
    */
   PKV_HINT_PIN = 3,
   /**
-   * Ends one pin, even if another caller made it. It must be of a prefix of this text, and PIN must
-   * have asked for `end` or more tokens; of several such pins, the longest ends. A pin that was
-   * clipped counts with what was asked for. `tokens` of the result says how many tokens were
-   * pinned.
+   * Ends one pin, even if another caller made it: the longest of a prefix of this text for which
+   * PIN asked for `end` or more tokens, even if it was clipped. `tokens` of the result says how
+   * many tokens were pinned.
    */
   PKV_HINT_UNPIN = 4,
   /**
@@ -90,10 +87,11 @@ typedef enum pkv_hint_action PKV_ENUM {
    * Removes cached blocks from `end` back to `first`, stopping at the first block that is in
    * use or pinned, or that another text continues. Items in the store stay.
    *
-   * For a session that is not suspended, the drop happens at close and ignores `end`: everything
-   * from the lowest `first` of its DROP hints on is removed, and not written to the store unless
-   * the session is suspended before. Trimming to that point or before it cancels the drop. For a
-   * suspended session, the drop happens now; blocks that are being written to the store stay.
+   * For a session that is not suspended, `end` must be PKV_TO_END, and the drop happens at close:
+   * everything from the lowest `first` of its DROP hints on is removed, and not written to the
+   * store unless the session is suspended before. Trimming to that point or before it cancels the
+   * drop. For a suspended session, the drop happens now; blocks that are being written to the store
+   * stay.
    */
   PKV_HINT_DROP = 8
 } pkv_hint_action;
@@ -130,22 +128,26 @@ typedef enum pkv_hint_reason PKV_ENUM {
 /** Pass it as duration_ms of EXPECT_RETURN to mean that the text will not continue. */
 #define PKV_RETURN_NEVER UINT64_MAX
 
+/** Pass it as `end` of a hint to mean the end of the text. */
+#define PKV_TO_END UINT64_MAX
+
 /** A hint. */
 typedef struct pkv_hint {
   uint32_t struct_size;   /**< Must be sizeof(pkv_hint). */
   pkv_hint_action action; /**< What to do. */
-  /** Where the range begins, in tokens; at most `end`, unless that is 0. */
+  /** SET_RETENTION, DEMOTE and DROP: where the range begins, in tokens; at most `end`. */
   uint64_t first;
   /**
-   * Where it ends; 0: where the text ends, so [0, 0) is all of it. SET_RETENTION of a session then
-   * includes later tokens.
+   * All but EXPECT_RETURN: where the range ends, 1 or more; for a prompt at most its length. (A
+   * session may be shorter: tokens can follow.) PKV_TO_END: where the text ends; SET_RETENTION of a
+   * session then includes later tokens.
    */
   uint64_t end;
-  pkv_retention retention; /**< For SET_RETENTION and PREFETCH. Default NORMAL. */
+  pkv_retention retention; /**< SET_RETENTION and PREFETCH. Default NORMAL. */
   uint32_t reserved;       /**< Must be 0. */
   /**
    * SET_RETENTION and PIN: for how long. PREFETCH: how long it may wait before it starts. 0: no
-   * limit. EXPECT_RETURN: in how long. Others ignore it.
+   * limit. EXPECT_RETURN: in how long.
    */
   uint64_t duration_ms;
 } pkv_hint;
@@ -171,9 +173,9 @@ typedef struct pkv_hint_result {
  * @param[in]  hint    The hint.
  * @param[out] result  What was done. May be NULL.
  *
- * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
- * after end; EXPECT_RETURN), OUT_OF_RANGE (first or end is after the prompt), LIMIT_REACHED.
- * Since 1.0.
+ * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention;
+ * EXPECT_RETURN; end is 0 or before first; a field that the action does not use), OUT_OF_RANGE
+ * (first or end is after the prompt), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, const pkv_hint* hint,
                                    pkv_hint_result* result);
@@ -189,8 +191,9 @@ PKV_API pkv_status pkv_hint_prompt(pkv_cache cache, const pkv_prompt* prompt, co
  * @param[in]  hint     The hint.
  * @param[out] result   What was done. May be NULL.
  *
- * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; first is
- * after end), LIMIT_REACHED. Since 1.0.
+ * Statuses: UNSUPPORTED (no index), INVALID_ARGUMENT (an unknown action or retention; end is 0 or
+ * before first; a field that the action does not use; DROP with an end, unless the session is
+ * suspended), LIMIT_REACHED. Since 1.0.
  */
 PKV_API pkv_status pkv_hint_session(pkv_session session, const pkv_hint* hint,
                                     pkv_hint_result* result);

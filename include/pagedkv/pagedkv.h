@@ -101,25 +101,26 @@
  *   pkv_batch     one writer or several getters; write and attend are writers
  *   pkv_snapshot  everything except close
  *   pkv_compute   everything except destroy
- *   pkv_store     one call, and none once a cache has taken it
+ *   pkv_store     pkv_store_close: nothing else; never once a cache has taken it. Its functions
+ *                 may be called from several threads (store.h)
  *
  * Getters are the functions with "get" in their names, and pkv_hint_session. Those of sessions and
- * batches are short, and a call that changes or closes one waits for those that run. Statistics
- * look at every block and lock the prefix index: do not ask for them in each step. Readers take
- * longer (pkv_session_read, fork, snapshot, save). Any other call that conflicts with a running one
- * returns PKV_BUSY and changes nothing: a change while a reader or another change runs, and any
- * call while a change runs. The exceptions are the two validate functions: they do not detect the
- * conflict and may report errors that do not exist, so the caller must make sure that nothing else
- * runs.
+ * batches are short, and a call that changes or closes one waits for those that run. Statistics and
+ * pkv_session_get_info look at every block and lock the prefix index: do not call them in each
+ * step. Readers take longer (pkv_session_read, fork, snapshot, save). Any other call that conflicts
+ * with a running one returns PKV_BUSY and changes nothing: a change while a reader or another
+ * change runs, and any call while a change runs. The exceptions are the two validate functions:
+ * they do not detect the conflict and may report errors that do not exist, so the caller must make
+ * sure that nothing else runs.
  *
  * Steps of different sessions share only short locks: those of a prefix index (prefix.h), of memory
  * that groups share, of a store and of the library's threads. While pkv_batch_choose_victims runs,
  * calls on the sessions of its list return PKV_BUSY, and calls that change others wait.
  *
  * After fork() the child may close inherited handles (and abort batches); any other use of them
- * returns PKV_FORKED. It may create new objects, and call functions without a handle, even if other
- * threads of the parent were inside calls at the fork. pthread_cancel() of a thread inside a call
- * takes effect after the call.
+ * returns PKV_WRONG_PROCESS. It may create new objects, and call functions without a handle, even
+ * if other threads of the parent were inside calls at the fork. pthread_cancel() of a thread inside
+ * a call takes effect after the call.
  *
  * HANDLES are an index and a generation, never an address: using a stale, forged or foreign handle
  * is an error (PKV_STALE_HANDLE, PKV_WRONG_CACHE), not a crash. Closing NULL is always OK.
@@ -141,10 +142,10 @@
  * STATUSES. Besides the statuses in its documentation, any function may return INVALID_ARGUMENT
  * (NULL where it is not allowed, a wrong struct_size), OVERFLOW (a count so large that its size in
  * bytes overflows), REENTRANT, INTERNAL and OUT_OF_MEMORY, and any function that takes a handle
- * STALE_HANDLE, BUSY and FORKED. Any function that creates an object may return LIMIT_REACHED
- * (4,194,304 objects are open in the process, or somewhat fewer with many caches). But
- * pkv_batch_commit, pkv_batch_abort, pkv_session_suspend and functions that close an object, except
- * pkv_cache_destroy, never run out of memory.
+ * STALE_HANDLE, BUSY and WRONG_PROCESS. Any function that creates an object may return
+ * LIMIT_REACHED (4,194,304 objects are open in the process, or somewhat fewer with many caches).
+ * But pkv_batch_commit, pkv_batch_abort, pkv_session_suspend and functions that close an object,
+ * except pkv_cache_destroy, never run out of memory.
  */
 #ifndef PAGEDKV_H
 #define PAGEDKV_H

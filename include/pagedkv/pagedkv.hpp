@@ -23,7 +23,7 @@
  * OWNERSHIP. The destructor of an object closes its handle; a Batch that was not committed is
  * aborted. Objects may outlive their cache: their handles are then stale, and calls on them throw
  * PKV_STALE_HANDLE. What is destroyed or assigned while it cannot be closed (a session whose batch
- * is open, an object that another thread uses) is closed when a later object is.
+ * is open, an object that another thread uses) is closed the next time that an object is.
  *
  * ERRORS. A status other than PKV_OK is thrown as an Error, with the message of pkv_last_error().
  * Engines expect to run out of blocks: try_begin, try_resume and try_admit return
@@ -417,6 +417,7 @@ using StoreConfig = detail::Config<pkv_store_config>;
 struct Hint : detail::Config<pkv_hint> {
   explicit Hint(pkv_hint_action chosen, uint64_t duration = 0) {
     action = chosen;
+    end = chosen == PKV_HINT_EXPECT_RETURN ? 0 : PKV_TO_END;
     duration_ms = duration;
   }
 };
@@ -893,7 +894,7 @@ class Cache : public detail::Owner<pkv_cache, pkv_cache_destroy> {
     check(pkv_prefetch_cancel(handle_, &text));
   }
   /** Waits for blocks to be written, and returns how many tokens still are not. */
-  uint64_t flush(uint32_t timeout_ms) {
+  uint64_t flush_store(uint32_t timeout_ms) {
     return detail::told<uint64_t>(
         [&](auto* out) { return pkv_cache_flush_store(handle_, timeout_ms, out); });
   }

@@ -123,8 +123,8 @@ PKV_API pkv_status pkv_prefix_get_stats(pkv_cache cache, const void* salt, size_
                                         pkv_prefix_stats* out);
 
 /**
- * Removes the evictable blocks of one salt or of all, except blocks with windows and states of
- * sequences that are in use. Blocks in use or pinned stay, and so do items in a store: later
+ * Removes the evictable blocks of one salt or of all. In groups with a window or states, those of
+ * sequences that are in use stay. Blocks in use or pinned stay, and so do items in a store: later
  * sessions can match them. After new weights are loaded, create a new cache, with another
  * fingerprint if it has a store.
  *

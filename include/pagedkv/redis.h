@@ -90,7 +90,7 @@ typedef struct pkv_redis_config {
    */
   uint32_t connect_timeout_ms;
   /**
-   * Milliseconds to send one such batch and receive all answers; up to 3,600,000. 0 (default):
+   * Milliseconds to send one pipeline and receive all answers; up to 3,600,000. 0 (default):
    * 1000.
    */
   uint32_t command_timeout_ms;

@@ -236,7 +236,8 @@ typedef struct pkv_session_info {
 } pkv_session_info;
 
 /**
- * Returns the properties of a session.
+ * Returns the properties of a session. It looks at all of its blocks and locks the prefix index;
+ * pkv_session_get_length does not.
  *
  * @param      session  The session.
  * @param[out] out      The properties.
@@ -283,7 +284,7 @@ PKV_API pkv_status pkv_session_read(pkv_session session, uint32_t layer, uint64_
 /**
  * Copies a state of one layer of a group with states. A session holds the state after its last
  * token and at checkpoints. Unless blocks were short, it also holds the state after its last full
- * block if a step ended there, if checkpoint_tokens is set, or if the step that filled the block
+ * block if a step ended there, if checkpoint_interval is set, or if the step that filled the block
  * had at most max_verify_tokens tokens.
  *
  * @param      session  The session.

@@ -38,7 +38,7 @@ HandleEntry& find(uint64_t handle, Kind kind) {
 }
 
 [[noreturn]] void fail_forked(uint64_t handle) {
-  fail(PKV_FORKED,
+  fail(PKV_WRONG_PROCESS,
        "the %s %#llx belongs to the parent process; after fork() the child can only close it",
        kind_name(handle_kind(handle)), llu(handle));
 }

@@ -35,7 +35,7 @@ class Lease {
  public:
   // Waits for getters if the access is exclusive. Users of striped objects are never waited for: a
   // call that closes such an object is refused. Throws INVALID_ARGUMENT (the handle is NULL),
-  // STALE_HANDLE, BUSY or FORKED.
+  // STALE_HANDLE, BUSY or WRONG_PROCESS.
   Lease(uint64_t handle, Kind kind, Access access);
   ~Lease();
   Lease(Lease&& other) noexcept;

@@ -319,7 +319,7 @@ TEST_F(ElsewhereStore, StatesComeBackFromStoresAndFiles) {
         made<pkv_layer_group>({.layers = 2,
                                .kind = PKV_LAYERS_OPAQUE_STATES,
                                .layer_bytes = EngineMemory::block_bytes / 2,
-                               .checkpoint_tokens = 32,
+                               .checkpoint_interval = 32,
                                .blocks = 32})};
     auto prefix = made<pkv_prefix_config>({.eviction = PKV_EVICTION_LRU});
     table_ = memory_.table();

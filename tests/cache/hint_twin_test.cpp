@@ -61,7 +61,8 @@ struct Twins {
 
   void be_loud() {
     const Text whole = draw();
-    const pkv_hint of_session = draw_hint(whole.size());
+    pkv_hint of_session = draw_hint(whole.size());
+    if (of_session.action == PKV_HINT_DROP) of_session.end = PKV_TO_END;
     serve(both, whole, "loud", &of_session);
     for (uint64_t n = random.below(4); n > 0; n--) {
       const Text other = draw();

@@ -26,7 +26,7 @@ const Field fields[] = {
     {"rotation", PKV_ROTATION_HADAMARD,
      [](pkv_layer_group& g) { g.rotation = PKV_ROTATION_HADAMARD; }},
     {"layer_bytes", 70, [](pkv_layer_group& g) { g.layer_bytes = 70; }},
-    {"checkpoint_tokens", 32, [](pkv_layer_group& g) { g.checkpoint_tokens = 32; }},
+    {"checkpoint_interval", 32, [](pkv_layer_group& g) { g.checkpoint_interval = 32; }},
     {"max_verify_tokens", 5, [](pkv_layer_group& g) { g.max_verify_tokens = 5; }},
 };
 
@@ -39,7 +39,7 @@ struct Kind {
 const std::set<std::string> of_rows = {"query_heads", "kv_heads",    "key_dim",
                                        "value_dim",   "dtype",       "value_dtype",
                                        "window",      "sink_tokens", "rotation"};
-const std::set<std::string> of_states = {"layer_bytes", "checkpoint_tokens", "max_verify_tokens"};
+const std::set<std::string> of_states = {"layer_bytes", "checkpoint_interval", "max_verify_tokens"};
 const Kind kinds[] = {
     {PKV_LAYERS_KV, "KV", of_rows},
     {PKV_LAYERS_LATENT, "LATENT", of_rows},

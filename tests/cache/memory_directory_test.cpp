@@ -92,7 +92,7 @@ TEST(MemoryDirectory, ChildrenAndCoreDumpsHaveNothingOfIt) {
     // The child can still close the cache that it inherited.
     const bool none = open_files(path).empty();
     uint64_t length;
-    const bool right = pkv_session_get_length(session, &length) == PKV_FORKED &&
+    const bool right = pkv_session_get_length(session, &length) == PKV_WRONG_PROCESS &&
                        pkv_session_close(session) == PKV_OK && pkv_cache_destroy(cache) == PKV_OK;
     _exit(none && right ? 0 : 1);
   }

@@ -19,9 +19,9 @@ using world::Talk;
 
 inline const std::vector<SmallCache> kinds = [] {
   const SmallGroup full, window{.window = 40}, sinks{.window = 40, .sinks = 20},
-      states{.state_bytes = 64}, checkpoints{.state_bytes = 64, .checkpoint_tokens = 32},
-      large{.state_bytes = 2048, .checkpoint_tokens = 32},
-      drafts{.state_bytes = 64, .checkpoint_tokens = 48, .max_verify_tokens = 5};
+      states{.state_bytes = 64}, checkpoints{.state_bytes = 64, .checkpoint_interval = 32},
+      large{.state_bytes = 2048, .checkpoint_interval = 32},
+      drafts{.state_bytes = 64, .checkpoint_interval = 48, .max_verify_tokens = 5};
   constexpr auto none = PKV_STORAGE_EXTERNAL;
   return std::vector<SmallCache>{
       {"full", {full}, 14, true, false, none},
@@ -37,7 +37,7 @@ inline const std::vector<SmallCache> kinds = [] {
       {"full, window and drafts",
        {{.blocks = 20},
         window,
-        {.state_bytes = 64, .checkpoint_tokens = 32, .max_verify_tokens = 4, .blocks = 12}},
+        {.state_bytes = 64, .checkpoint_interval = 32, .max_verify_tokens = 4, .blocks = 12}},
        14},
       {"one memory", {full, window}, 14, true, true, none},
       {"one memory with states", {full, checkpoints}, 14, true, true, none},

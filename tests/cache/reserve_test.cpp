@@ -76,7 +76,7 @@ TEST(Reserve, GivesTheBlockOfACopyBackThatIsNotNeeded) {
 
 TEST(Reserve, CountsTheStateBeforeAStepAndThatOfTheLastFullBlock) {
   for (const uint32_t first : {1, 13, 15, 16}) {
-    Cache cache = create_small({.state_bytes = 64, .checkpoint_tokens = 32});
+    Cache cache = create_small({.state_bytes = 64, .checkpoint_interval = 32});
     Session session = open(cache);
     CHECK(pkv_session_reserve(session, 17));
     const std::vector<Session> others = take_the_rest(cache);

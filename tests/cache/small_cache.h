@@ -14,7 +14,7 @@ namespace cache_test {
 struct SmallGroup {
   uint32_t window = 0, sinks = 0;
   uint64_t state_bytes = 0;  // 0: the group keeps K and V
-  uint32_t checkpoint_tokens = 0, max_verify_tokens = 0;
+  uint32_t checkpoint_interval = 0, max_verify_tokens = 0;
   uint64_t blocks = 0;                // 0: as many as the cache says
   std::vector<uint32_t> layers = {};  // none: the layer of the group's number
   bool elsewhere = false;             // only the engine can read its blocks
@@ -87,7 +87,7 @@ inline Cache create(const SmallCache& kind, const pkv_store_config* store = null
     group.blocks = from.blocks != 0 ? from.blocks : kind.blocks;
     group.window = from.window;
     group.sink_tokens = from.sinks;
-    group.checkpoint_tokens = from.checkpoint_tokens;
+    group.checkpoint_interval = from.checkpoint_interval;
     group.max_verify_tokens = from.max_verify_tokens;
     group.kind = from.kind();
     group.layer_bytes =

@@ -25,7 +25,7 @@ constexpr uint32_t state_group = 2;
 struct Kind {
   uint64_t blocks = 256, states = 64;  // of the groups with K and V, and of the one with states
   uint64_t state_bytes = 100;
-  uint32_t checkpoint_tokens = 0, max_verify_tokens = 0;
+  uint32_t checkpoint_interval = 0, max_verify_tokens = 0;
   bool prefix = false;
   pkv_storage storage = PKV_STORAGE_INTERNAL;
   const pkv_store_config* store = nullptr;
@@ -37,7 +37,7 @@ inline Cache create(const Kind& setup) {
       SmallCache{.groups = {{.layers = {full_layer}},
                             {.window = window, .layers = {window_layer}},
                             {.state_bytes = setup.state_bytes,
-                             .checkpoint_tokens = setup.checkpoint_tokens,
+                             .checkpoint_interval = setup.checkpoint_interval,
                              .max_verify_tokens = setup.max_verify_tokens,
                              .blocks = setup.states,
                              .layers = {std::begin(state_layers), std::end(state_layers)}}},

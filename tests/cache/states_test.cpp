@@ -66,7 +66,7 @@ TEST(States, ForksShareAStateUntilOneOfThemSteps) {
 }
 
 TEST(States, CheckpointsStayAndATrimGoesToTheLastOne) {
-  Cache cache = create({.checkpoint_tokens = 32});
+  Cache cache = create({.checkpoint_interval = 32});
   Session session = open(cache);
   const Text whole = text(1, 150);
   step(cache, {{session, part(whole, 0, 120)}});
@@ -130,7 +130,7 @@ TEST(States, WhereBlocksAreShortTheStateOfTheLastFullBlockGivesWay) {
 // A resume reserves room for steps of any sizes, but no more than there is.
 TEST(States, WhatRanInAPoolIsResumedInIt) {
   for (const uint32_t watermark : {0u, 2u}) {
-    Cache cache = create({.states = 10, .checkpoint_tokens = 16, .watermark = watermark});
+    Cache cache = create({.states = 10, .checkpoint_interval = 16, .watermark = watermark});
     Session session = open(cache);
     const Text whole = text(1, 16 * (9 - watermark));
     for (const int32_t token : whole) step(cache, {{session, {token}}});
@@ -222,7 +222,7 @@ TEST(States, TheStateOfAPromptOutlivesThoseOfWhatFollowedIt) {
 
 TEST(States, SessionsComeBackFromAFile) {
   for (const bool prefix : {false, true}) {
-    const Kind setup{.checkpoint_tokens = 32, .prefix = prefix};
+    const Kind setup{.checkpoint_interval = 32, .prefix = prefix};
     Cache cache = create(setup);
     const Text whole = text(1, 90);
     Session a = open(cache);
@@ -251,7 +251,7 @@ TEST(States, SessionsComeBackFromAFile) {
 }
 
 TEST(States, AFileWithAnyByteOfItsTablesChanged) {
-  const Kind setup{.checkpoint_tokens = 32, .prefix = true};
+  const Kind setup{.checkpoint_interval = 32, .prefix = true};
   const Cache cache = create(setup);
   const Session session = open(cache);
   step(cache, {{session, text(1, 80)}});

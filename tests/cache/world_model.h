@@ -73,10 +73,10 @@ inline SmallCache scarce(const char* name, SmallGroup group, uint32_t window, pk
 inline const std::vector<SmallCache>& kinds() {
   const SmallGroup full, window{.window = 24}, sinks{.window = 20, .sinks = 5},
       states{.state_bytes = 72, .max_verify_tokens = 3},
-      checkpoints{.state_bytes = 40, .checkpoint_tokens = 32, .max_verify_tokens = 5},
+      checkpoints{.state_bytes = 40, .checkpoint_interval = 32, .max_verify_tokens = 5},
       of_layer_0{.layers = {0}}, of_layer_2{.window = 40, .layers = {2}},
       of_layers_1_and_3{
-          .state_bytes = 100, .checkpoint_tokens = 48, .max_verify_tokens = 3, .layers = {1, 3}},
+          .state_bytes = 100, .checkpoint_interval = 48, .max_verify_tokens = 3, .layers = {1, 3}},
       wide{.layers = {1, 2, 3}}, wide_window{.window = 24, .layers = {1, 2, 3}};
   const SmallGroup full_there = there(full), window_there = there(window),
                    sinks_there = there(sinks), states_there = there(states),

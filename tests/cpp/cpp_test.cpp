@@ -447,7 +447,7 @@ TEST(Cpp, LatentGroupsHaveNoValues) {
 TEST(Cpp, GroupsMayKeepStates) {
   pagedkv::LayerGroup group;
   group.kind = PKV_LAYERS_STATES, group.layers = 1, group.layer_bytes = sizeof(uint64_t);
-  group.checkpoint_tokens = 16, group.max_verify_tokens = 2, group.blocks = 16;
+  group.checkpoint_interval = 16, group.max_verify_tokens = 2, group.blocks = 16;
   pagedkv::CacheConfig config;
   config.groups = &group;
   Cache cache(config);
@@ -644,7 +644,7 @@ TEST(Cpp, StoresAreClosedOnceByWhoHasThem) {
     EXPECT_LE(cache.wait_for_prefetch(text(40), 1000), 32u);
     cache.cancel_prefetch(text(40));
     session.close();
-    EXPECT_EQ(cache.flush(10000), 0u);
+    EXPECT_EQ(cache.flush_store(10000), 0u);
     EXPECT_EQ(cache.store_stats().failures, 0u);
     EXPECT_EQ(closed, 1);
   }

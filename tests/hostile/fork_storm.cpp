@@ -179,7 +179,7 @@ void play_looks(const House& house) {
   const std::vector<int32_t> tokens = text(1);
   uint64_t hashes[2], cached = 0;
   OK(pkv_prefix_hash_blocks(TextArg(tokens), block_size, hashes));
-  const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
+  const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH, .end = PKV_TO_END});
   OK(pkv_hint_prompt(house.cache, TextArg(tokens), &prefetch, nullptr));
   OK(pkv_prefetch_wait(house.cache, TextArg(tokens), 1, &cached, nullptr));
   OK(pkv_prefix_clear(house.cache, nullptr, PKV_ALL_SALTS));
@@ -202,7 +202,7 @@ void close_twice(pkv_status (*close)(Handle), Handle handle) {
 
 void check_child(const House& inherited, const std::vector<float>& expected, bool children_first) {
   uint64_t length = 0;
-  WANT(PKV_FORKED, pkv_session_get_length(inherited.session, &length));
+  WANT(PKV_WRONG_PROCESS, pkv_session_get_length(inherited.session, &length));
   if (children_first) {
     close_twice(pkv_batch_abort, inherited.batch);
     close_twice(pkv_session_close, inherited.stepping);

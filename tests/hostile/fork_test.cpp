@@ -45,8 +45,8 @@ TEST(Fork, ChildClosesInAnyOrderWithABatchOpen) {
       const std::string one_by_one = in_child(
           [&] {
             uint64_t length = 0;
-            WANT(PKV_FORKED, pkv_session_get_length(world.session, &length));
-            WANT(PKV_FORKED, pkv_batch_commit(world.batch, 0, nullptr));
+            WANT(PKV_WRONG_PROCESS, pkv_session_get_length(world.session, &length));
+            WANT(PKV_WRONG_PROCESS, pkv_batch_commit(world.batch, 0, nullptr));
             OK(pkv_session_close(world.session));
             OK(pkv_batch_abort(world.batch));
             OK(pkv_session_close(world.stepping));
@@ -137,7 +137,7 @@ TEST(Fork, WhileOthersCall) {
         failed = in_child(
             [&] {
               uint64_t length = 0;
-              WANT(PKV_FORKED, pkv_session_get_length(world.session, &length));
+              WANT(PKV_WRONG_PROCESS, pkv_session_get_length(world.session, &length));
               OK(pkv_cache_destroy(world.cache));
               WANT(PKV_STALE_HANDLE, pkv_session_close(world.session));
               OK(pkv_pool_destroy(world.pool));
@@ -178,7 +178,7 @@ TEST(Fork, WhileADeviceCopies) {
       at.engine.await_held_call();
       const std::string failed = in_child(
           [&] {
-            WANT(PKV_FORKED, pkv_prefix_clear(at.cache, nullptr, PKV_ALL_SALTS));
+            WANT(PKV_WRONG_PROCESS, pkv_prefix_clear(at.cache, nullptr, PKV_ALL_SALTS));
             OK(pkv_cache_destroy(at.cache));
           },
           20);

@@ -165,7 +165,8 @@ TEST(Hooks, ThreadsThatAllocate) {
                   uint64_t queued = 0, cached = 0;
                   OK(pkv_cache_flush_store(cache, 60000, &queued));
                   OK(pkv_prefix_clear(cache, nullptr, PKV_ALL_SALTS));
-                  const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
+                  const auto prefetch =
+                      made<pkv_hint>({.action = PKV_HINT_PREFETCH, .end = PKV_TO_END});
                   OK(pkv_hint_prompt(cache, TextArg(text), &prefetch, nullptr));
                   OK(pkv_prefetch_wait(cache, TextArg(text), 60000, &cached, nullptr));
                   HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",
@@ -251,7 +252,8 @@ TEST(Hooks, ThreadsThatCopyBlocks) {
               uint64_t queued = 0, cached = 0;
               OK(pkv_cache_flush_store(device.cache, 60000, &queued));
               OK(pkv_prefix_clear(device.cache, nullptr, PKV_ALL_SALTS));
-              const auto prefetch = made<pkv_hint>({.action = PKV_HINT_PREFETCH});
+              const auto prefetch =
+                  made<pkv_hint>({.action = PKV_HINT_PREFETCH, .end = PKV_TO_END});
               OK(pkv_hint_prompt(device.cache, TextArg(text), &prefetch, nullptr));
               OK(pkv_prefetch_wait(device.cache, TextArg(text), 60000, &cached, nullptr));
               HOSTILE_CHECK(cached == text.size(), "%llu tokens came back",

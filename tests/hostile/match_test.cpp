@@ -226,28 +226,29 @@ TEST(Match, WithEachAllocationRefused) {
 // holds.
 TEST(Match, WithAForkAtEachAllocation) {
   SKIP_WITHOUT_FORK();
-  EXPECT_EQ(in_child([] {
-              const uint64_t in_time = beside_each_allocation(
-                  [](const Stage& stage) {
-                    const std::string failed = in_child(
-                        [&] {
-                          uint64_t matched = 0;
-                          WANT(PKV_FORKED, pkv_session_admit(stage.session, common,
-                                                             stage.other.data(), 0, &matched));
-                          OK(pkv_cache_destroy(stage.cache));
-                          WANT(PKV_STALE_HANDLE, pkv_session_close(stage.session));
-                          Stage own;
-                          OK(own.match(matched));
-                          own.check(matched);
-                          own.close();
-                        },
-                        20);
-                    HOSTILE_CHECK(failed.empty(), "in the child: %s", failed.c_str());
+  EXPECT_EQ(
+      in_child([] {
+        const uint64_t in_time = beside_each_allocation(
+            [](const Stage& stage) {
+              const std::string failed = in_child(
+                  [&] {
+                    uint64_t matched = 0;
+                    WANT(PKV_WRONG_PROCESS,
+                         pkv_session_admit(stage.session, common, stage.other.data(), 0, &matched));
+                    OK(pkv_cache_destroy(stage.cache));
+                    WANT(PKV_STALE_HANDLE, pkv_session_close(stage.session));
+                    Stage own;
+                    OK(own.match(matched));
+                    own.check(matched);
+                    own.close();
                   },
-                  [](uint64_t matched) { return matched == common; });
-              HOSTILE_CHECK(in_time > 0, "no child was over in time");
-            }),
-            "");
+                  20);
+              HOSTILE_CHECK(failed.empty(), "in the child: %s", failed.c_str());
+            },
+            [](uint64_t matched) { return matched == common; });
+        HOSTILE_CHECK(in_time > 0, "no child was over in time");
+      }),
+      "");
 }
 
 // All that was found is gone when it is claimed, so that there is nothing to claim.

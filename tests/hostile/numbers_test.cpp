@@ -68,7 +68,7 @@ const Exception anything[] = {
     {"pkv_session_get_trim_point", "limit", "a limit"},
     {"", "hint.duration_ms", "a limit"},
     {"pkv_hint_session", "hint.first", "a position"},
-    {"pkv_hint_session", "hint.end", "a position"},
+    {"", "hint.end", "a position, or the end"},
     {"", "outputs.block_outputs[0].mass_queries", "a limit"},
     {"", "kv.k_bytes", "a limit"},
     {"", "kv.v_bytes", "a limit"},

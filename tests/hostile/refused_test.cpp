@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "../support/hints.h"
 #include "../support/sanitizers.h"
 #include "world.h"
 
@@ -107,10 +108,9 @@ class Life : public Story {
     grow(child, 17, 4);
     for (int action = PKV_HINT_SET_RETENTION; action <= PKV_HINT_DROP; action++) {
       if (action == PKV_HINT_EXPECT_RETURN) continue;
-      const auto hint = made<pkv_hint>({.action = static_cast<pkv_hint_action>(action),
-                                        .first = 5,
-                                        .retention = PKV_RETENTION_HIGH,
-                                        .duration_ms = 1000});
+      const pkv_hint hint =
+          cache_test::hint_of(static_cast<pkv_hint_action>(action),
+                              {.first = 5, .retention = PKV_RETENTION_HIGH, .duration_ms = 1000});
       call([&] { return pkv_hint_prompt(world.cache, TextArg(text, "p"), &hint, nullptr); });
     }
     if (session != nullptr) call([&] { return pkv_session_resume(session, &number, &total); });
@@ -155,8 +155,8 @@ class Ranges : public Story {
                      .retention = PKV_RETENTION_HIGH,
                      .duration_ms = 1000});
       hint(session, {.action = PKV_HINT_PIN, .end = 2 * block_size, .duration_ms = 1000});
-      hint(session, {.action = PKV_HINT_DEMOTE, .first = 4 * block_size});
-      hint(session, {.action = PKV_HINT_DROP, .first = 5 * block_size});
+      hint(session, {.action = PKV_HINT_DEMOTE, .first = 4 * block_size, .end = PKV_TO_END});
+      hint(session, {.action = PKV_HINT_DROP, .first = 5 * block_size, .end = PKV_TO_END});
     }
     OK(call([&] { return pkv_session_close(session); }));
     world.rest();

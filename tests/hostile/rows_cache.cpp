@@ -344,9 +344,9 @@ std::vector<Case> state_cases() {
   add(CONFIG(of_states(g, 8), g.kind = PKV_LAYERS_LATENT), invalid);
   add(CONFIG(of_states(g, UINT64_MAX)), overflow);
   add(CONFIG(of_states(g, uint64_t{1} << 60)), overflow);
-  add(CONFIG(of_states(g, 8), g.checkpoint_tokens = 24), invalid);
+  add(CONFIG(of_states(g, 8), g.checkpoint_interval = 24), invalid);
   add(CONFIG(of_states(g, 8), g.max_verify_tokens = UINT32_MAX), invalid);
-  add(CONFIG(g.checkpoint_tokens = 16), invalid);
+  add(CONFIG(g.checkpoint_interval = 16), invalid);
   add(CONFIG(g.max_verify_tokens = 4), invalid);
   return cases;
 }
@@ -384,7 +384,7 @@ std::vector<Case> opaque_cases() {
   add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES), fine);
   add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.key_dim = 7), invalid);
   add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.window = 16), invalid);
-  add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.checkpoint_tokens = 24),
+  add(CONFIG(move(c, g, 100), g.kind = PKV_LAYERS_OPAQUE_STATES, g.checkpoint_interval = 24),
       invalid);
   add(CONFIG(move(c, g, 100), g.max_verify_tokens = 1), invalid);
   return cases;

@@ -72,7 +72,7 @@ Statuses read_headers() {
 std::set<std::string> common_to(const Function& function) {
   std::set<std::string> common{"PKV_INVALID_ARGUMENT", "PKV_OVERFLOW", "PKV_INTERNAL"};
   if (function.takes_handle())
-    common.insert({"PKV_STALE_HANDLE", "PKV_BUSY", "PKV_REENTRANT", "PKV_FORKED"});
+    common.insert({"PKV_STALE_HANDLE", "PKV_BUSY", "PKV_REENTRANT", "PKV_WRONG_PROCESS"});
   const std::set<std::string> never{"pkv_batch_commit", "pkv_batch_abort", "pkv_session_suspend"};
   if (!function.closes && !never.contains(function.name)) common.insert("PKV_OUT_OF_MEMORY");
   return common;

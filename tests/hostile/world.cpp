@@ -149,7 +149,7 @@ void use_groups(ModelConfig& config) {
   config.model.layers = 1;
   for (uint32_t layer = 0; layer < layers; layer++) {
     groups[layer] = keeps_state(layer) ? states_of_one_layer(config.model.blocks) : config.model;
-    if (keeps_state(layer)) groups[layer].checkpoint_tokens = block_size;
+    if (keeps_state(layer)) groups[layer].checkpoint_interval = block_size;
   }
   config.groups = groups;
   config.group_count = layers;
@@ -168,7 +168,7 @@ void move_elsewhere(pkv_cache_config& config) {
          .window = group.window,
          .sink_tokens = group.sink_tokens,
          .layer_bytes = 50,
-         .checkpoint_tokens = group.checkpoint_tokens,
+         .checkpoint_interval = group.checkpoint_interval,
          .max_verify_tokens = group.max_verify_tokens,
          .blocks = group.blocks});
   config.block_io = &forgetful_device;
@@ -309,7 +309,7 @@ void World::pin_some() {
   const std::vector<int32_t> tokens(20, 1);
   OK(pkv_session_set_tokens(ended, 0, tokens.size(), tokens.data()));
   OK(pkv_session_close(ended));
-  const auto pin = made<pkv_hint>({.action = PKV_HINT_PIN});
+  const auto pin = made<pkv_hint>({.action = PKV_HINT_PIN, .end = PKV_TO_END});
   OK(pkv_hint_prompt(cache, TextArg(tokens, "p"), &pin, nullptr));
   uint64_t queued = 0;
   if (place.has_store()) OK(pkv_cache_flush_store(cache, 60000, &queued));

@@ -8,25 +8,33 @@
 
 namespace cache_test {
 
-inline pkv_hint hint_of(pkv_hint_action action, const pkv_hint& bounds = {}) {
-  pkv_hint hint = bounds;
-  hint.struct_size = sizeof hint;
-  hint.action = action;
+// A hint with those of these fields that its action uses. An end of 0 is that of the text.
+inline pkv_hint hint_of(pkv_hint_action action, const pkv_hint& fields = {}) {
+  const bool ranged =
+      action == PKV_HINT_SET_RETENTION || action == PKV_HINT_DEMOTE || action == PKV_HINT_DROP;
+  const bool retains = action == PKV_HINT_SET_RETENTION || action == PKV_HINT_PREFETCH;
+  auto hint = made<pkv_hint>({.action = action});
+  if (ranged) hint.first = fields.first;
+  if (action != PKV_HINT_EXPECT_RETURN) hint.end = fields.end == 0 ? PKV_TO_END : fields.end;
+  if (retains) hint.retention = fields.retention;
+  if (retains || action == PKV_HINT_PIN || action == PKV_HINT_EXPECT_RETURN)
+    hint.duration_ms = fields.duration_ms;
   return hint;
 }
 
 inline pkv_hint_result hint(pkv_cache cache, pkv_hint_action action,
                             std::span<const int32_t> tokens, std::string_view salt = {},
-                            const pkv_hint& bounds = {}) {
-  const pkv_hint given = hint_of(action, bounds);
+                            const pkv_hint& fields = {}) {
+  const pkv_hint given = hint_of(action, fields);
   auto result = made<pkv_hint_result>();
   CHECK(pkv_hint_prompt(cache, TextArg(tokens, salt), &given, &result));
   return result;
 }
 
 inline pkv_hint_result hint(pkv_session session, pkv_hint_action action,
-                            const pkv_hint& bounds = {}) {
-  const pkv_hint given = hint_of(action, bounds);
+                            const pkv_hint& fields = {}) {
+  pkv_hint given = hint_of(action, fields);
+  if (action == PKV_HINT_DROP) given.end = PKV_TO_END;  // as it must be, unless it is suspended
   auto result = made<pkv_hint_result>();
   CHECK(pkv_hint_session(session, &given, &result));
   return result;

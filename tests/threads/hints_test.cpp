@@ -32,9 +32,10 @@ pkv_hint draw_hint(Random& random) {
 
 // The session of this handle may be closed meanwhile.
 void give_hint(const Elsewhere& at, pkv_session session, Random& random) {
-  const pkv_hint given = draw_hint(random);
+  pkv_hint given = draw_hint(random);
   const Text whole = text_of(random.below(names));
   if (session != nullptr && random.chance(50)) {
+    if (given.action == PKV_HINT_DROP) given.end = PKV_TO_END;
     const pkv_status status = pkv_hint_session(session, &given, nullptr);
     if (status != PKV_STALE_HANDLE && status != PKV_BUSY) check(status, "hint");
   } else if (given.action != PKV_HINT_EXPECT_RETURN) {

@@ -173,7 +173,7 @@ TEST_F(CallUnderWay, IsNotInheritedByFork) {
   SKIP_WITHOUT_FORK();
   EXPECT_EQ(in_child([&] {
               pkv_block_ref block;
-              WANT(PKV_FORKED, pkv_pool_alloc(pool_, 1, &block));
+              WANT(PKV_WRONG_PROCESS, pkv_pool_alloc(pool_, 1, &block));
               OK(pkv_pool_destroy(pool_));
               for (int i = 0; i < 3; i++) {
                 const pkv_pool next = make_pool();

@@ -209,6 +209,7 @@ static pkv_status hint(player* p, const cJSON* step) {
   int32_t text[MAX_TOKENS];
   const cJSON* spans = item_of(step, "tokens");
   set_fields(&h, "pkv_hint", item_of(step, "hint"));
+  if (h.end == 0 && h.action != PKV_HINT_EXPECT_RETURN) h.end = PKV_TO_END;
   const pkv_status status =
       spans == NULL ? p->lib->hint_session(p->session, &h, &result)
                     : p->lib->hint_prompt(p->cache,

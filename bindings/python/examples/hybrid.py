@@ -147,7 +147,7 @@ class Engine:
                 layer_indices=numbers["delta"],
                 kind="states",
                 layer_bytes=4 * HEADS * DIM * DIM,
-                checkpoint_tokens=4 * BLOCK,
+                checkpoint_interval=4 * BLOCK,
                 max_verify_tokens=DRAFT,
                 **room,
             ),

@@ -144,7 +144,8 @@ class Sender(Uncopied):
     def check_usable(self) -> None:
         if self.owner != os.getpid():
             raise MisuseError(
-                Status.FORKED, f"this EventPublisher belongs to process {self.owner}, which forked"
+                Status.WRONG_PROCESS,
+                f"this EventPublisher belongs to process {self.owner}, which forked",
             )
         if self.stopped:
             raise MisuseError(Status.STALE_HANDLE, "this EventPublisher is closed")
@@ -289,7 +290,9 @@ class EventSubscriber(Closable):
         """Returns the batches that have arrived or arrive within the timeout; [] if there are
         none."""
         if self._owner != os.getpid():
-            raise MisuseError(Status.FORKED, f"this EventSubscriber belongs to {self._owner}")
+            raise MisuseError(
+                Status.WRONG_PROCESS, f"this EventSubscriber belongs to {self._owner}"
+            )
         if self._closed:
             raise MisuseError(Status.STALE_HANDLE, "this EventSubscriber is closed")
         end = time.monotonic() + unsigned(timeout_ms, 31, "timeout_ms") / 1000

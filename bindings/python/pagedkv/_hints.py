@@ -7,7 +7,6 @@ from typing import Any
 
 from ._enums import enum_number
 from ._handle import as_record, call, sized, unsigned
-from .errors import misuse
 from .generated import raw as _raw
 from .generated.raw import HintAction, Retention
 from .generated.records import HintResult
@@ -28,8 +27,8 @@ def give(
     hint.first = unsigned(first, 64, "first")
     if end is not None:
         hint.end = unsigned(end, 64, "end")
-        if hint.end == 0:  # which C takes for no end
-            raise misuse("end is 0, so the range has no tokens; None: it has no end")
+    elif hint.action != HintAction.EXPECT_RETURN:
+        hint.end = _raw.TO_END
     hint.retention = enum_number(retention, Retention, "retention")
     hint.duration_ms = unsigned(duration_ms, 64, "duration_ms")
     call(function, *target, ctypes.byref(hint), ctypes.byref(result))

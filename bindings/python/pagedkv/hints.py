@@ -26,6 +26,8 @@ _ACTIONS = {
     "kv.evict": HintAction.DROP,
     "kv.deref": HintAction.DROP,
 }
+_RANGED = (HintAction.SET_RETENTION, HintAction.DEMOTE, HintAction.DROP)
+_TIMED = (HintAction.SET_RETENTION, HintAction.PIN, HintAction.PREFETCH)
 _MOST_ACTIONS, _MOST_DIRECTIVES = 16, 128
 
 
@@ -158,13 +160,22 @@ def _hints_of(action: Any, prompt_length: int) -> list[Hint]:
 
 
 def _hint(kind: HintAction, bounds: Any) -> Hint:
-    """0 is the priority of blocks that nothing was said about, and there is no lower one."""
+    """The hint has only what its action uses. 0 is the priority of blocks that nothing was said
+    about, and there is no lower one. A running request can drop only all from `start` on."""
     end, priority = _get(bounds, "end", None), int(_get(bounds, "priority", 0) or 0)
     retention = Retention.HIGH if priority > 0 else Retention.NORMAL
     duration = int(1000 * float(_get(bounds, "duration", 0) or 0))
     first = int(_get(bounds, "start", 0) or 0)
     if first < 0 or duration < 0 or not 0 <= priority <= 100 or (end is not None and end <= first):
         raise ValueError
+    if kind not in _RANGED:
+        first = 0
+    if kind is HintAction.DROP:
+        end = None
+    if kind not in _TIMED:
+        duration = 0
+    if kind not in (HintAction.SET_RETENTION, HintAction.PREFETCH):
+        retention = Retention.NORMAL
     return Hint(kind, first, None if end is None else int(end), retention, duration)
 
 

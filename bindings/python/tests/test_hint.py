@@ -42,6 +42,8 @@ def test_what_is_no_hint_is_refused(cache: pagedkv.Cache) -> None:
         session.hint("keep")
     with pytest.raises(pagedkv.MisuseError, match="end is 0, so the range has no tokens"):
         session.hint("pin", end=0)
+    with pytest.raises(pagedkv.MisuseError, match="first is 5; PIN does not use it"):
+        session.hint("pin", first=5)
     with pytest.raises(pagedkv.MisuseError, match="salt: bytes are needed, this is str"):
         cache.hint("pin", [1] * 16, "a tenant")  # type: ignore[arg-type]
     with pytest.raises(pagedkv.MisuseError, match="tokens: a list of integers .* this is 'pin'"):

@@ -32,9 +32,17 @@ def test_retentions_are_read() -> None:
 def test_objects_are_read_as_well() -> None:
     payload = SimpleNamespace(start=16, end=None, duration=1)
     envelope = SimpleNamespace(actions=[SimpleNamespace(**action("kv.pin", payload))])
-    assert read_envelope(envelope, 5).hints == [Hint(HintAction.PIN, 16, None, duration_ms=1000)]
+    assert read_envelope(envelope, 5).hints == [Hint(HintAction.PIN, duration_ms=1000)]
     for name in ("kv.drop", "kv.evict", "kv.deref"):
         assert read_envelope({"actions": [action(name)]}, 5).hints == [Hint(HintAction.DROP)]
+    # What an action of a running request does not use is left out.
+    bounds = {"start": 16, "end": 32, "duration": 1, "priority": 1}
+    for name, hint in (
+        ("kv.drop", Hint(HintAction.DROP, 16)),
+        ("kv.demote", Hint(HintAction.DEMOTE, 16, 32)),
+        ("kv.share", Hint(HintAction.STORE, 0, 32)),
+    ):
+        assert read_envelope({"actions": [action(name, bounds)]}, 5).hints == [hint]
 
 
 @pytest.mark.parametrize(

@@ -210,10 +210,10 @@ def created(field: str, value: Any) -> Any:
 
 def hinted(**given: Any) -> Any:
     def of_session(session: pagedkv.Session, value: Any) -> Any:
-        return session.hint("pin", **{name: value for name in given})
+        return session.hint("set_retention", **{name: value for name in given})
 
     def of_text(session: pagedkv.Session, value: Any) -> Any:
-        return session.cache.hint("pin", range(40), **{name: value for name in given})
+        return session.cache.hint("set_retention", range(40), **{name: value for name in given})
 
     return {
         f"{kind}.hint.{name}": (in_session(use), given[name])

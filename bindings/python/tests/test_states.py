@@ -20,7 +20,7 @@ def make(max_verify_tokens: int = 0, **changed: object) -> pagedkv.Cache:
         layers=1,
         kind="states",
         layer_bytes=BYTES,
-        checkpoint_tokens=32,
+        checkpoint_interval=32,
         max_verify_tokens=max_verify_tokens,
         blocks=32,
     )

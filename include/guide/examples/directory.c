@@ -29,7 +29,8 @@ static uint64_t answer(pkv_cache cache, text* t) {
   pkv_session session;
   uint64_t matched, in_memory;
   /* [request] */
-  const pkv_hint prefetch = {.struct_size = sizeof prefetch, .action = PKV_HINT_PREFETCH};
+  const pkv_hint prefetch = {
+      .struct_size = sizeof prefetch, .action = PKV_HINT_PREFETCH, .end = PKV_TO_END};
   const pkv_prompt prompt = {.struct_size = sizeof prompt, .tokens = t->tokens, .n = t->length - 1};
   /* When a request begins to wait for its turn: */
   check(pkv_hint_prompt(cache, &prompt, &prefetch, NULL));

@@ -38,7 +38,8 @@ static void think(pkv_cache cache, text* t) {
       .struct_size = sizeof returns, .action = PKV_HINT_EXPECT_RETURN, .duration_ms = 20000};
   check(pkv_hint_session(session, &returns, &result));
   tell("return in 20 s", &result);
-  const pkv_hint drop = {.struct_size = sizeof drop, .action = PKV_HINT_DROP, .first = prompt};
+  const pkv_hint drop = {
+      .struct_size = sizeof drop, .action = PKV_HINT_DROP, .first = prompt, .end = PKV_TO_END};
   check(pkv_hint_session(session, &drop, &result)); /* the next turn does not have its thoughts */
   tell("drop what it thought", &result);
   check(pkv_session_close(session));
@@ -63,14 +64,15 @@ int main(void) {
       "you are an agent with a hammer. hit the nail that the user shows you. the nail is here.");
   text prompt = t;
   think(cache, &t);
-  hint_text(cache, "what is left of all", &t, (pkv_hint){.action = PKV_HINT_SET_RETENTION});
+  hint_text(cache, "what is left of all", &t,
+            (pkv_hint){.action = PKV_HINT_SET_RETENTION, .end = PKV_TO_END});
   hint_text(cache, "pin the prompt for a minute", &prompt,
             (pkv_hint){.action = PKV_HINT_PIN, .end = 64, .duration_ms = 60000});
-  hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP});
+  hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP, .end = PKV_TO_END});
   now += 60000; /* a minute later */
   hint_text(cache, "unpin it", &prompt, (pkv_hint){.action = PKV_HINT_UNPIN, .end = 64});
-  hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP});
-  hint_text(cache, "store it", &prompt, (pkv_hint){.action = PKV_HINT_STORE});
+  hint_text(cache, "drop all", &t, (pkv_hint){.action = PKV_HINT_DROP, .end = PKV_TO_END});
+  hint_text(cache, "store it", &prompt, (pkv_hint){.action = PKV_HINT_STORE, .end = PKV_TO_END});
   check(pkv_cache_destroy(cache));
   return EXIT_SUCCESS;
 }

@@ -52,7 +52,7 @@ static void keep_system_prompt(pkv_cache cache, const char* tenant) {
   check(pkv_session_close(session));
 
   /* [pin] */
-  const pkv_hint pin = {.struct_size = sizeof pin, .action = PKV_HINT_PIN};
+  const pkv_hint pin = {.struct_size = sizeof pin, .action = PKV_HINT_PIN, .end = PKV_TO_END};
   pkv_hint_result result = {.struct_size = sizeof result};
   const pkv_prompt prompt = {.struct_size = sizeof prompt,
                              .salt = tenant,

@@ -11,9 +11,9 @@ static pkv_cache create_recurrent(void) {
       .layers = 1,
       .kind = PKV_LAYERS_STATES,
       .layer_bytes = LETTERS * sizeof(float),
-      .checkpoint_tokens = 2 * BLOCK, /* a state is kept every 32 tokens */
-      .max_verify_tokens = 4,         /* and after each token of steps of up to 4 */
-      .blocks = 64,                   /* each holds one state of every layer */
+      .checkpoint_interval = 2 * BLOCK, /* a state is kept every 32 tokens */
+      .max_verify_tokens = 4,           /* and after each token of steps of up to 4 */
+      .blocks = 64,                     /* each holds one state of every layer */
   };
   const pkv_cache_config config = {
       .struct_size = sizeof config,

@@ -50,7 +50,7 @@ void check_unused(const pkv_layer_group& group, const memory::Shape& shape, unsi
       {"sink_tokens", group.sink_tokens, !states},
       {"rotation", static_cast<uint32_t>(group.rotation), rows},
       {"layer_bytes", group.layer_bytes, !rows},
-      {"checkpoint_tokens", group.checkpoint_tokens, states},
+      {"checkpoint_interval", group.checkpoint_interval, states},
       {"max_verify_tokens", group.max_verify_tokens, states},
   };
   for (const auto& field : fields)
@@ -63,9 +63,10 @@ void check_unused(const pkv_layer_group& group, const memory::Shape& shape, unsi
 }
 
 void check_states(const pkv_layer_group& group, unsigned index, uint32_t block_size) {
-  if (group.checkpoint_tokens % block_size != 0)
-    fail(PKV_INVALID_ARGUMENT, "group %u: checkpoint_tokens is %u, not a multiple of block_size %u",
-         index, group.checkpoint_tokens, block_size);
+  if (group.checkpoint_interval % block_size != 0)
+    fail(PKV_INVALID_ARGUMENT,
+         "group %u: checkpoint_interval is %u, not a multiple of block_size %u", index,
+         group.checkpoint_interval, block_size);
   if (group.max_verify_tokens > most_verify_tokens)
     fail(PKV_INVALID_ARGUMENT, "group %u: max_verify_tokens is %u; it must be at most %u", index,
          group.max_verify_tokens, most_verify_tokens);
@@ -132,7 +133,7 @@ memory::Shape check_shape(const pkv_layer_group& group, unsigned index, uint32_t
   shape.window = group.window;
   shape.sinks = group.sink_tokens;
   shape.layer_bytes = group.layer_bytes;
-  shape.checkpoint_tokens = group.checkpoint_tokens;
+  shape.checkpoint_interval = group.checkpoint_interval;
   shape.max_verify_tokens = group.max_verify_tokens;
   if (shape.has_states() || shape.opaque())
     check_layer_bytes(shape, index);

@@ -74,7 +74,7 @@ struct Group {
   // Returns whether the state after `tokens` tokens is a checkpoint, which a session keeps as long
   // as it has these tokens.
   bool is_checkpoint(uint64_t tokens) const {
-    return shape.checkpoint_tokens != 0 && tokens % shape.checkpoint_tokens == 0;
+    return shape.checkpoint_interval != 0 && tokens % shape.checkpoint_interval == 0;
   }
 
   const pkv_storage storage;

@@ -42,9 +42,9 @@ struct Shape {
   Rotations rotations;
 
   // Of states and of opaque groups; heads, dims and dtypes are 0 then.
-  uint64_t layer_bytes;        // of a layer in a block
-  uint32_t checkpoint_tokens;  // a state is kept at each multiple of it; 0: no checkpoints
-  uint32_t max_verify_tokens;  // a step of at most this many tokens keeps the state after each
+  uint64_t layer_bytes;          // of a layer in a block
+  uint32_t checkpoint_interval;  // a state is kept at each multiple of it; 0: no checkpoints
+  uint32_t max_verify_tokens;    // a step of at most this many tokens keeps the state after each
 
   // V is the first value_dim dims of K and has no bytes of its own.
   bool latent() const { return kind == PKV_LAYERS_LATENT; }

@@ -22,7 +22,7 @@ void for_each_kept(const Group& group, uint64_t length, uint64_t end, const Visi
     for (uint64_t at = length + 1; at <= end; at++) visit(static_cast<uint32_t>(at - length));
     return;
   }
-  if (const uint64_t every = shape.checkpoint_tokens; every != 0) {
+  if (const uint64_t every = shape.checkpoint_interval; every != 0) {
     const uint64_t last_full = group.block_of(end) * group.block_size;
     for (uint64_t at = (length / every + 1) * every; at < std::min(last_full, end); at += every)
       visit(static_cast<uint32_t>(at - length));
@@ -33,7 +33,7 @@ void for_each_kept(const Group& group, uint64_t length, uint64_t end, const Visi
 
 // Returns how many checkpoints there are after more than `length` tokens, up to end.
 uint64_t count_checkpoints(const Group& group, uint64_t length, uint64_t end) {
-  const uint64_t every = group.shape.checkpoint_tokens;
+  const uint64_t every = group.shape.checkpoint_interval;
   return every == 0 ? 0 : end / every - length / every;
 }
 
@@ -56,7 +56,7 @@ size_t rank_of(std::span<const uint32_t> kept, uint32_t tokens) {
 uint64_t StateTable::count_states(uint64_t length, uint64_t end) const {
   if (end - length <= group_.shape.max_verify_tokens) return end - length;
   const uint64_t last_full = group_.block_of(end) * group_.block_size;
-  if (group_.shape.checkpoint_tokens == 0 || last_full <= length) return 1;
+  if (group_.shape.checkpoint_interval == 0 || last_full <= length) return 1;
   return count_checkpoints(group_, length, last_full - 1) + (last_full < end ? 2 : 1);
 }
 
@@ -74,7 +74,7 @@ bool StateTable::comes_back(uint64_t tokens, const GoneCounts* gone) const {
 uint64_t StateTable::states_needed(uint64_t length, uint64_t end, const GoneCounts* gone) const {
   const Shape& shape = group_.shape;
   const uint64_t drafts = std::min<uint64_t>(shape.max_verify_tokens, end - length),
-                 written = shape.checkpoint_tokens != 0 && ends_block_between(group_, length, end)
+                 written = shape.checkpoint_interval != 0 && ends_block_between(group_, length, end)
                                ? 2
                                : 1,
                  before = end - length > 1 && !comes_back(length, gone) ? 1 : 0;

@@ -35,7 +35,7 @@ class TextHint {
         size_(cache.config().block_size),
         salt_(salt),
         hint_(hint),
-        text_(text.first((hint.end == 0 ? text.size() : hint.end) / size_ * size_)),
+        text_(text.first(std::min<uint64_t>(hint.end, text.size()) / size_ * size_)),
         blocks_(static_cast<uint32_t>(text_.size() / size_)),
         first_(static_cast<uint32_t>(
             std::min<uint64_t>(hint.first / size_ + (hint.first % size_ != 0), blocks_))) {}
@@ -152,11 +152,11 @@ class LaterHint {
         size_(session.cache().config().block_size),
         hint_(hint),
         first_(block(hint.first / size_ + (hint.first % size_ != 0))),
-        last_(hint.end == 0 ? UINT32_MAX : block(hint.end / size_)) {}
+        last_(block(hint.end / size_)) {}
 
   pkv_hint_result set_retention() const {
     prefix::Hold& hold = session_.hold();
-    if (hint_.first == 0 && hint_.end == 0 && hint_.duration_ms == 0)
+    if (hint_.first == 0 && hint_.end == PKV_TO_END && hint_.duration_ms == 0)
       hold.set_retention(hint_.retention);
     else if (!hold.set_retention({first_, last_, hint_.retention, hint_.duration_ms}))
       return rejected(PKV_HINT_REASON_LIMIT);
@@ -193,10 +193,7 @@ std::vector<int32_t> known_tokens(const Session& session) {
 
 // Does what the hint says for the tokens that a session has.
 pkv_hint_result apply_to_tokens(Session& session, const Hint& hint) {
-  const std::vector<int32_t> ids = known_tokens(session);
-  Hint of_text = hint;
-  of_text.end = hint.end == 0 ? 0 : std::min<uint64_t>(hint.end, ids.size());
-  return apply_hint(session.cache(), session.hold().salt(), ids, of_text);
+  return apply_hint(session.cache(), session.hold().salt(), known_tokens(session), hint);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace pkv {
 
 struct Hint {
   pkv_hint_action action;
-  uint64_t first, end;  // tokens; an end of 0: none
+  uint64_t first, end;  // tokens; the end may be PKV_TO_END
   uint8_t retention;    // see Use::retention
   uint64_t duration_ms;
 };

@@ -244,7 +244,7 @@ class PromptCache(BaseLlamaCache):  # type: ignore[misc]
         if not self._has_store:
             return self._probe(prompt)
         library, cache, where = pagedkv.library(), self._cache(), ctypes.byref(prompt)
-        hint = sized(raw.Hint, action=HintAction.PREFETCH)
+        hint = sized(raw.Hint, action=HintAction.PREFETCH, end=raw.TO_END)
         call(library.hint_prompt, cache, where, ctypes.byref(hint), None)
         call(library.prefetch_wait, cache, where, self._wait_ms, ctypes.byref(known), None)
         return known.value

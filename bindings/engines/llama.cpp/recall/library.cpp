@@ -427,6 +427,7 @@ pkv_status pkv_llama_forget(pkv_llama llama, const pkv_prompt* prompt) {
   return run([&] {
     check_prompt(llama, prompt);
     auto drop = make<pkv_hint>();
+    drop.end = PKV_TO_END;
     drop.action = PKV_HINT_DROP;
     check(pkv_hint_prompt(llama->cache, prompt, &drop, nullptr));
   });
@@ -437,6 +438,7 @@ pkv_status pkv_llama_pin(pkv_llama llama, const pkv_prompt* prompt, uint64_t dur
   return run([&] {
     check_prompt(llama, prompt);
     auto pin = make<pkv_hint>();
+    pin.end = PKV_TO_END;
     pin.action = PKV_HINT_PIN, pin.duration_ms = duration_ms;
     auto result = make<pkv_hint_result>();
     check(pkv_hint_prompt(llama->cache, prompt, &pin, &result));

@@ -38,6 +38,9 @@ const NoQuota = 0xFFFFFFFFFFFFFFFF
 // Pass it as DurationMs of EXPECT_RETURN to mean that the text will not continue.
 const ReturnNever = 0xFFFFFFFFFFFFFFFF
 
+// Pass it as End of a hint to mean the end of the text.
+const ToEnd = 0xFFFFFFFFFFFFFFFF
+
 // Status is pkv_status.
 type Status int32
 
@@ -118,7 +121,7 @@ type LayerGroup struct {
 	Rotation                              int32
 	RotationMatrices                      *RotationMatrices
 	LayerBytes                            uint64
-	CheckpointTokens, MaxVerifyTokens     uint32
+	CheckpointInterval, MaxVerifyTokens   uint32
 	Blocks                                uint64
 }
 

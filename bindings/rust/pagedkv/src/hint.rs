@@ -5,7 +5,7 @@ use crate::prefix::Salt;
 use crate::session::{Retention, Session};
 use crate::structs::filled;
 use crate::sys;
-use std::ops::Range;
+use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
 #[doc(inline)]
@@ -27,14 +27,25 @@ pub use crate::sys::{
 pub struct Hint(sys::pkv_hint);
 
 impl Hint {
-    /// All of the target, without an end.
+    /// All of the target.
     pub fn new(action: HintAction) -> Self {
-        Hint(sys::pkv_hint { action, ..Default::default() })
+        let end = if action == HintAction::EXPECT_RETURN { 0 } else { sys::PKV_TO_END };
+        Hint(sys::pkv_hint { action, end, ..Default::default() })
     }
 
-    /// These tokens. An end of 0 is that of the target.
-    pub fn range(mut self, tokens: Range<u64>) -> Self {
-        (self.0.first, self.0.end) = (tokens.start, tokens.end);
+    /// These tokens; `32..` is all from 32 on. Actions that are not about a range (`PIN`, `UNPIN`,
+    /// `PREFETCH`, `STORE`) begin at 0.
+    pub fn range(mut self, tokens: impl RangeBounds<u64>) -> Self {
+        self.0.first = match tokens.start_bound() {
+            Bound::Included(first) => *first,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        self.0.end = match tokens.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => sys::PKV_TO_END,
+        };
         self
     }
 

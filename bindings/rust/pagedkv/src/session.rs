@@ -250,7 +250,7 @@ impl Session {
 
     /// Copies the state of one layer after `tokens` committed tokens; `state` must be as long as
     /// the states of the layer. A session holds the states after the last token, after the last
-    /// full block and at [checkpoints](crate::LayerGroup::checkpoint_tokens).
+    /// full block and at [checkpoints](crate::LayerGroup::checkpoint_interval).
     pub fn state(&self, layer: u32, tokens: u64, state: &mut [u8]) -> Result<()> {
         let (size, state) = (state.len(), state.as_mut_ptr().cast());
         call(|| unsafe { sys::pkv_session_get_state(self.handle, layer, tokens, size, state) })

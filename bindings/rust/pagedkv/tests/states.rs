@@ -11,7 +11,7 @@ type State = [u8; BYTES];
 /// Checkpoints are 32 tokens apart, and drafts have up to 4 tokens.
 fn config() -> CacheConfig {
     let rows = LayerGroup::new(1, 1, 1, 16).blocks(64);
-    let states = LayerGroup::states(2, BYTES as u64).checkpoint_tokens(32).max_verify_tokens(4);
+    let states = LayerGroup::states(2, BYTES as u64).checkpoint_interval(32).max_verify_tokens(4);
     CacheConfig::with_groups([rows, states.blocks(64)]).threads(1)
 }
 

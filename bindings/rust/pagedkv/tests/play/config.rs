@@ -134,7 +134,10 @@ pub fn hint(fields: &Value) -> Hint {
     for name in fields.as_object().expect("a hint").keys() {
         hint = match name.as_str() {
             "action" => hint,
-            "first" | "end" => hint.range(bound("first")..bound("end")),
+            "first" | "end" => match fields.get("end") {
+                Some(end) => hint.range(bound("first")..number(end)),
+                None => hint.range(bound("first")..),
+            },
             "retention" => hint.retention(named(&fields[name], Retention)),
             "duration_ms" => hint.duration(Duration::from_millis(bound(name))),
             _ => panic!("{name} of a hint"),
