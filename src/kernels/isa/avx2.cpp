@@ -1,5 +1,6 @@
 // AVX2 with FMA and F16C.
 #include "kernels/instruction_sets.h"
+#include "kernels/integer_pairs.hpp"
 #include "kernels/make_table.hpp"
 
 namespace pkv::kernels {
@@ -25,7 +26,15 @@ struct Avx2 {
   static constexpr unsigned direct_rows = 4;
 
   static F fma(F a, F b, F c) { return xsimd::fma(a, b, c); }
-  static I dot_pairs(I sum, U a, U b) { return I(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b))); }
+  static constexpr bool multiplies_integer_pairs = true;
+  // It is assembly, because GCC 12 keeps products for later, and so has no registers for the sums.
+  static I dot_pairs(I sum, U a, U b) {
+    __m256i total = sum, products;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(total), "=&x"(products)
+            : "x"(__m256i(a)), "x"(__m256i(b)));
+    return I(total);
+  }
   static U shift_left_halves(U x, int n) { return U(_mm256_slli_epi16(x, n)); }
   static U shift_right_halves(U x, int n) { return U(_mm256_srai_epi16(x, n)); }
   static U widen_bytes(const void* from) {
@@ -57,6 +66,13 @@ struct Avx2 {
     const __m128i packed =
         _mm_packus_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
     _mm_storeu_si128(static_cast<__m128i*>(to), packed);
+  }
+  // Rounds two vectors to integers and stores them as halves.
+  static void narrow_rounded(void* to, F first, F second) {
+    const __m256i halves =
+        _mm256_packs_epi32(_mm256_cvtps_epi32(first), _mm256_cvtps_epi32(second));
+    _mm256_storeu_si256(static_cast<__m256i*>(to),
+                        _mm256_permute4x64_epi64(halves, _MM_SHUFFLE(3, 1, 2, 0)));
   }
   static constexpr bool has_f16 = true;
   static F load_f16(const void* from) {
