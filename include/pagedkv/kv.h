@@ -29,8 +29,8 @@ extern "C" {
  * Q4_0), they count bytes. Block b begins at b * block_stride. In it
  *
  *   PLAIN   element (token t, head h, dim d) is at t * row_stride + h * head_stride + d, or + d / 2
- *           for INT4, whose even d are lower halves. The scales of t and h follow their elements,
- *           so that head_stride is dim + 4 for INT8, and dim / 2 + 2 * ceil(dim / 32) for INT4. For
+ *           for INT4, whose even d are lower halves. The scales of t and h follow their elements;
+ *           both together have dim + 4 bytes for INT8, dim / 2 + 2 * ceil(dim / 32) for INT4. For
  *           Q8_0 and Q4_0, d is in ggml block d / 32 of t and h; these blocks follow each other;
  *   PACKED  tile t / 16 begins at (t / 16) * row_stride + h * head_stride.
  *
