@@ -10,7 +10,8 @@ import (
 
 func prefetch(t *testing.T, cache *pagedkv.Cache, text []int32) {
 	t.Helper()
-	must(t, errorOf(cache.Prefix().Hint("", text, pagedkv.Hint{Action: pagedkv.HintPrefetch, End: pagedkv.ToEnd})))
+	hint := pagedkv.Hint{Action: pagedkv.HintPrefetch, End: pagedkv.ToEnd}
+	must(t, errorOf(cache.Prefix().Hint("", text, hint)))
 }
 
 func TestTextsComeBackFromADirectory(t *testing.T) {

@@ -344,10 +344,10 @@ impl<'s> Batch<'s> {
     /// session: what each has, and where those after its new tokens are written.
     ///
     /// There is always a place for the state after the last new token. A step that reaches past a
-    /// [checkpoint](crate::LayerGroup::checkpoint_interval) has places for the states there and after
-    /// the last full block, too, and a [draft](crate::LayerGroup::max_verify_tokens) one after each
-    /// token: the state of that token and what precedes it in its branch. Write all of them before
-    /// the commit; until then they hold any bytes.
+    /// [checkpoint](crate::LayerGroup::checkpoint_interval) has places for the states there and
+    /// after the last full block, too, and a [draft](crate::LayerGroup::max_verify_tokens) one
+    /// after each token: the state of that token and what precedes it in its branch. Write all of
+    /// them before the commit; until then they hold any bytes.
     ///
     /// ```
     /// use pagedkv::{Cache, CacheConfig, LayerGroup, SessionStates};
