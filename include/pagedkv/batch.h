@@ -71,9 +71,9 @@ PKV_API pkv_status pkv_batch_begin(pkv_cache cache, size_t n, const pkv_session*
  * Victims are the sessions of the cache with the lowest priority, and among equals those opened
  * last, in the list or not. One session of the cache is never a victim: of those with the highest
  * priority, the one opened first. If it is not in the list, all sessions of the list may be
- * victims. Sessions outside of the list are no victims, either, if they hold no block, or if
- * another call or batch is using them. A shared block counts as freed only if all its holders are
- * victims. The result is valid until something else takes or frees blocks.
+ * victims. A session outside of the list is no victim if it holds no block, or if another call or
+ * batch is using it. A shared block counts as freed only if all its holders are victims. The result
+ * is valid until something else takes or frees blocks.
  *
  * While it looks at the sessions, calls on those of the list return BUSY, and calls that would
  * change another session wait.

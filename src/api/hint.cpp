@@ -83,9 +83,9 @@ pkv_status pkv_hint_prompt(pkv_cache handle, const pkv_prompt* prompt, const pkv
     check_result(result);
     if (known.action == PKV_HINT_EXPECT_RETURN)
       fail(PKV_INVALID_ARGUMENT, "EXPECT_RETURN is a hint about a session, not about a prompt");
-    const uint64_t last = known.end == PKV_TO_END ? known.first : known.end;
-    if (last > tokens.size())
-      fail(PKV_OUT_OF_RANGE, "a range up to token %llu; the prompt has %zu", llu(last),
+    const uint64_t up_to = known.end == PKV_TO_END ? known.first : known.end;
+    if (up_to > tokens.size())
+      fail(PKV_OUT_OF_RANGE, "a range up to token %llu; the prompt has %zu", llu(up_to),
            tokens.size());
     const pkv_hint_result done = apply_hint(*cache, salt, tokens, known);
     if (result != nullptr) fill_struct(result, done, "result");

@@ -385,6 +385,19 @@ TEST_F(HintTest, ASessionDropsWhenItIsClosed) {
   suspended.close();
   EXPECT_EQ(48u, probe(whole));
 
+  Session twice = open(cache_);
+  extend(twice, whole);
+  const pkv_hint middle = {
+      .struct_size = sizeof middle, .action = PKV_HINT_DROP, .first = 32, .end = 80};
+  REFUSED(PKV_INVALID_ARGUMENT, pkv_hint_session(twice, &middle, nullptr));
+  CHECK(pkv_session_suspend(twice));
+  expect(PKV_HINT_OUTCOME_REJECTED, PKV_HINT_REASON_IN_USE, 0,
+         hint(twice, PKV_HINT_DROP, {.first = 32, .end = 80}));  // the text goes on to 96
+  expect_done(16, hint(twice, PKV_HINT_DROP, {.first = 80}));
+  expect_done(48, hint(twice, PKV_HINT_DROP, {.first = 32, .end = 80}));
+  EXPECT_EQ(32u, probe(whole));
+  twice.close();
+
   Session trimmed = open(cache_);
   extend(trimmed, whole);
   hint(trimmed, PKV_HINT_DROP, {.first = 64});

@@ -34,7 +34,9 @@ inline pkv_hint_result hint(pkv_cache cache, pkv_hint_action action,
 inline pkv_hint_result hint(pkv_session session, pkv_hint_action action,
                             const pkv_hint& fields = {}) {
   pkv_hint given = hint_of(action, fields);
-  if (action == PKV_HINT_DROP) given.end = PKV_TO_END;  // as it must be, unless it is suspended
+  auto info = made<pkv_session_info>();
+  CHECK(pkv_session_get_info(session, &info));
+  if (action == PKV_HINT_DROP && info.suspended == 0) given.end = PKV_TO_END;
   auto result = made<pkv_hint_result>();
   CHECK(pkv_hint_session(session, &given, &result));
   return result;
