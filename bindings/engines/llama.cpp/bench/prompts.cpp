@@ -1,14 +1,18 @@
 // Measures libpagedkv-llama in a prebuilt llama.cpp:
 //
 //   prompts MODEL FOLDER_OF_GGMLS_BACKENDS DIRECTORY THREADS ROUNDS
+//   prompts MODEL FOLDER_OF_GGMLS_BACKENDS DIRECTORY THREADS talks
 //
 // What it costs to remember a turn, how long a prompt takes after a restart, and how many long
 // conversations fit. Keys and values do not change any of this, so those of 32 tokens are computed,
 // and repeated to make long sequences. Times are those that the calling thread was on a CPU, and in
 // brackets those on the clock, each of the fastest round. DIRECTORY gets the store; it is emptied.
+//
+// talks: the same as talks.py in llama-server, to which it gives the states of conversations.
 #include <ggml-backend.h>
 #include <llama.h>
 #include <pagedkv-llama.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -82,6 +86,7 @@ class Engine {
   Engine(llama_model* model, uint32_t cells, int threads, ggml_type type) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx = cells, params.n_batch = params.n_ubatch = batch;
+    params.n_seq_max = 2, params.kv_unified = true;
     params.n_threads = params.n_threads_batch = threads;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
     params.type_k = params.type_v = type;
@@ -94,7 +99,9 @@ class Engine {
   ~Engine() { llama_free(context_); }
 
   llama_context* context() const { return context_; }
-  void empty() const { llama_memory_seq_rm(llama_get_memory(context_), 0, -1, -1); }
+  void empty(llama_seq_id sequence = 0) const {
+    llama_memory_seq_rm(llama_get_memory(context_), sequence, -1, -1);
+  }
 
   // A whole copy, as a prompt cache of whole states makes it.
   Buffer copy() const {
@@ -124,13 +131,13 @@ class Engine {
     load(all);
   }
 
-  void decode(int32_t position, int32_t n) const {
+  void decode(int32_t position, int32_t n, llama_seq_id sequence = 0) const {
     for (int32_t at = 0; at < n; at += batch) {
       llama_batch tokens = llama_batch_init(batch, 0, 1);
       tokens.n_tokens = std::min(batch, n - at);
       for (int32_t i = 0; i < tokens.n_tokens; i++) {
         tokens.token[i] = 1 + i * 7 % 40000, tokens.pos[i] = position + at + i;
-        tokens.n_seq_id[i] = 1, tokens.seq_id[i][0] = 0;
+        tokens.n_seq_id[i] = 1, tokens.seq_id[i][0] = sequence;
         tokens.logits[i] = at + i + 1 == n;
       }
       check(llama_decode(context_, tokens) == 0, "decode");
@@ -209,7 +216,7 @@ class Memory {
 };
 
 void measure_turn(const Engine& engine, const char* directory, uint32_t depth, int rounds) {
-  Times whole, turns, loads, recalls;
+  Times whole, loads, turns[2], recalls[2];
   uint64_t written = 0;
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
@@ -218,19 +225,23 @@ void measure_turn(const Engine& engine, const char* directory, uint32_t depth, i
   memory.remember(text(depth - turn, depth - turn, 0));
   engine.fill(depth);
   std::optional<Buffer> state;
-  for (int i = 0; i < rounds; i++) {
+  for (int i = 0; i < 2 * rounds; i++) {
+    const bool pieces = i % 2 == 1;  // they need another empty sequence
+    engine.empty(1);
+    if (!pieces) engine.decode(0, 1, 1);
     const Tokens tokens = text(depth - turn, depth, 1 + i);
     whole.add([&] { state.emplace(engine.copy()); });
     written = memory.written();
-    turns.add([&] { memory.remember(tokens); });
+    turns[pieces].add([&] { memory.remember(tokens); });
     written = memory.written() - written;
     loads.add([&] { engine.load(*state); });
     engine.empty();
-    recalls.add([&] { check(memory.recall(tokens) == depth, "recall all"); });
+    recalls[pieces].add([&] { check(memory.recall(tokens) == depth, "recall all"); });
   }
-  std::printf("| %u | %.0f | %s | %.1f | %s | %s | %s |\n", depth,
-              double(state->bytes().size()) / mib, whole.ms().c_str(), double(written) / mib,
-              turns.ms().c_str(), loads.ms().c_str(), recalls.ms().c_str());
+  std::printf("| %u | %.0f | %.1f | %s | %s | %s | %s | %s | %s |\n", depth,
+              double(state->bytes().size()) / mib, double(written) / mib, whole.ms().c_str(),
+              turns[0].ms().c_str(), turns[1].ms().c_str(), loads.ms().c_str(),
+              recalls[0].ms().c_str(), recalls[1].ms().c_str());
   std::fflush(stdout);
 }
 
@@ -324,18 +335,78 @@ void measure_directory(const Engine& engine, const char* directory, double max_b
               recalled, scale, times.ms().c_str());
 }
 
+double resident_mib() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "r");
+  long pages = 0;
+  check(file != nullptr && std::fscanf(file, "%*s %ld", &pages) == 1, "statm");
+  std::fclose(file);
+  return double(pages * getpagesize()) / mib;
+}
+
+// Conversations take turns in one sequence. Each one is left for a short text, and continued later.
+void measure_talks(const Engine& engine, const std::string& directory, uint32_t n) {
+  constexpr int talks = 6, others = 8;
+  const uint32_t shared = n / 3 / block * block;
+  std::filesystem::remove_all(directory);
+  std::filesystem::create_directories(directory);
+  const Memory memory(engine, uint64_t(8) << 30);
+  engine.fill(n);
+  for (int i = 0; i < talks; i++) {
+    // As llama-server packs the tokens of a slot: -1, a version, their number; no images.
+    Tokens packed = text(shared, n, 1 + i);
+    packed.insert(packed.begin(), {-1, 1, static_cast<llama_token>(n)});
+    packed.push_back(0);
+    const std::string file = directory + "/" + std::to_string(i);
+    check(llama_state_seq_save_file(engine.context(), file.c_str(), 0, packed.data(),
+                                    packed.size()) > 0,
+          "save");
+  }
+  Times first, back, again;
+  const auto leave = [&](const Tokens& tokens) {
+    memory.remember(tokens);
+    engine.empty();
+    engine.decode(0, others);
+  };
+  const double before = resident_mib();
+  for (int i = 0; i < talks; i++) {
+    engine.fill(n);
+    first.add([&] { leave(text(shared, n, 1 + i)); });
+  }
+  const double after = resident_mib();
+  for (int i = 0; i < talks; i++) {
+    Tokens tokens = text(shared, n, 1 + i);
+    back.add([&] {
+      engine.empty();
+      check(memory.recall(tokens) == n, "recall");
+      engine.decode(static_cast<int32_t>(n), 1);
+    });
+    tokens.push_back(1);
+    again.add([&] { leave(tokens); });
+  }
+  const auto ms = [](const Times& times) { return 1e3 * Times::best(times.wall); };
+  std::printf("pagedkv %u %d %.0f %.0f %.0f %.0f\n", n, talks, ms(first), ms(back), ms(again),
+              (after - before) / talks);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  check(argc == 6, "usage: prompts MODEL BACKENDS DIRECTORY THREADS ROUNDS");
+  check(argc == 6, "usage: prompts MODEL BACKENDS DIRECTORY THREADS ROUNDS|talks");
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   ggml_backend_load_all_from_path(argv[2]);
   llama_model* const model = llama_model_load_from_file(argv[1], llama_model_default_params());
   check(model != nullptr, "model");
   const int threads = std::atoi(argv[4]), rounds = std::atoi(argv[5]);
+  if (std::string(argv[5]) == "talks") {
+    for (const uint32_t n : {2048u, 7680u})  // llama-server takes no more than 8,192 tokens
+      measure_talks(Engine(model, n + batch, threads, GGML_TYPE_F16),
+                    std::string(argv[3]) + "/" + std::to_string(n), n);
+    return 0;
+  }
   std::printf(
-      "| tokens | whole state, MiB | copied out, ms | written, MiB | remember, ms | "
-      "loaded whole, ms | recall, ms |\n|---|---|---|---|---|---|---|\n");
+      "| tokens | whole state, MiB | written, MiB | copied out, ms | remember, ms | in pieces, ms "
+      "| loaded whole, ms | recall, ms | in pieces, ms |\n"
+      "|---|---|---|---|---|---|---|---|---|\n");
   for (const uint32_t depth : {2048u, 16384u, 65536u})
     measure_turn(Engine(model, depth + batch, threads, GGML_TYPE_F16), argv[3], depth, rounds);
   std::printf(

@@ -7,6 +7,7 @@
 // the input ends, or a conversation has its next turn. Before a turn, what is known of its prompt
 // is recalled, unless the slot has some of it; after it, the slot is remembered. So a conversation
 // can go on in any slot, all share what they begin with, and with -dir this outlives the program.
+// With sliding windows or recurrent layers, the prompt is remembered instead, up to its last block.
 #include <ggml-backend.h>
 #include <llama.h>
 #include <pagedkv-llama.h>
@@ -67,6 +68,7 @@ struct Turn {
   int slot;
   size_t kept, recalled, prompt;  // tokens
   Tokens waiting;                 // for llama_decode
+  size_t end;                     // how many tokens of the prompt are remembered; 0: none
   std::string answer;
   int left;         // tokens that the answer may have
   int output = -1;  // where in the batch its logits are
@@ -78,12 +80,14 @@ class Chat {
   Chat(const char* file, const Options& options)
       : system_(options.text("-system", "You are a helpful assistant. Answer in one sentence.")),
         slots_(options.number("-slots", "2")),
-        answer_tokens_(options.number("-tokens", "32")) {
+        answer_tokens_(options.number("-tokens", "32")),
+        context_tokens_(options.number("-context", "2048")) {
     model_ = llama_model_load_from_file(file, llama_model_default_params());
     check(model_ != nullptr, "the model was not loaded");
     llama_context_params params = llama_context_default_params();
-    params.n_seq_max = slots_.size();
-    params.n_ctx = options.number("-context", "2048") * params.n_seq_max;
+    params.n_seq_max = slots_.size() + 1;  // another one, so that recall works in pieces
+    params.kv_unified = true;
+    params.n_ctx = context_tokens_ * slots_.size();
     params.n_threads = params.n_threads_batch = options.number("-threads", "2");
     context_ = llama_init_from_model(model_, params);
     check(context_ != nullptr, "there is no context");
@@ -118,7 +122,7 @@ class Chat {
     pkv_llama_config config = {};
     config.struct_size = sizeof config;
     config.context = context_;
-    config.block_size = 16;  // for short texts
+    config.block_size = block;
     config.max_bytes = uint64_t(options.number("-mib", "256")) << 20;
     if (const std::string path = options.text("-dir", ""); !path.empty()) {
       pkv_directory_config directory = {};
@@ -128,7 +132,7 @@ class Chat {
       config.store = &store;
     }
     check(pkv_llama_open(&config, &memory_) == PKV_OK, "open");
-    check(stats().end_bytes == 0, "models with windows need more (README.md)");
+    has_ends_ = stats().end_bytes > 0;
   }
 
   // Chooses a slot, and leaves in it what is known of the prompt.
@@ -137,7 +141,7 @@ class Chat {
     if (talk.empty()) talk.push_back({"system", system_});
     talk.push_back({"user", text});
     const Tokens prompt = tokenize(talk);
-    if (prompt.size() + answer_tokens_ > llama_n_ctx_seq(context_)) {
+    if (prompt.size() + answer_tokens_ > context_tokens_) {
       std::printf("%s> (the conversation is too long: -context)\n", name.c_str());
       talk.pop_back();
       return;
@@ -147,10 +151,11 @@ class Chat {
     };
     Slot& slot = *std::min_element(slots_.begin(), slots_.end(), better);
     const int sequence = static_cast<int>(&slot - slots_.data());
-    Turn turn{name, sequence, 0, 0, prompt.size(), {}, {}, answer_tokens_};
+    Turn turn{name, sequence, 0, 0, prompt.size(), {}, 0, {}, answer_tokens_};
     if (slot.owner == name) {
       const size_t most = std::min(slot.tokens.size(), prompt.size() - 1);
       turn.kept = std::mismatch(&prompt[0], &prompt[most], &slot.tokens[0]).first - &prompt[0];
+      if (has_ends_ && turn.kept < slot.tokens.size()) turn.kept = 0;  // it cannot be cut
     }
     llama_memory_seq_rm(llama_get_memory(context_), sequence, turn.kept == 0 ? -1 : turn.kept, -1);
     if (turn.kept == 0) {
@@ -162,6 +167,8 @@ class Chat {
     const auto first = prompt.begin() + turn.kept + turn.recalled;
     slot = {name, Tokens(prompt.begin(), first), round_};
     turn.waiting.assign(first, prompt.end());
+    const size_t end = (prompt.size() - 1) / block * block;
+    if (has_ends_ && end > turn.kept + turn.recalled) turn.end = end;
     turns.push_back(turn);
   }
 
@@ -170,8 +177,8 @@ class Chat {
     batch_.n_tokens = 0;
     for (Turn& turn : turns) {
       Slot& slot = slots_[turn.slot];
-      const size_t room = llama_n_batch(context_) - batch_.n_tokens;
-      const size_t n = std::min(room, turn.waiting.size());
+      size_t n = std::min<size_t>(llama_n_batch(context_) - batch_.n_tokens, turn.waiting.size());
+      if (turn.end > 0) n = std::min(n, turn.end - slot.tokens.size());
       turn.output = -1;
       for (size_t i = 0; i < n; i++) {
         const int at = batch_.n_tokens++;
@@ -186,6 +193,11 @@ class Chat {
     }
     if (batch_.n_tokens == 0) return false;
     check(llama_decode(context_, batch_) == 0, "decode");
+    for (Turn& turn : turns)
+      if (turn.end > 0 && turn.end == slots_[turn.slot].tokens.size()) {
+        remember(turn.slot);
+        turn.end = 0;
+      }
     return true;
   }
 
@@ -203,10 +215,8 @@ class Chat {
   }
 
   void end_turn(const Turn& turn) {
-    const Slot& slot = slots_[turn.slot];
     talks_[turn.name].push_back({"assistant", turn.answer});
-    const pkv_prompt all = as_prompt(slot.tokens, slot.tokens.size());
-    check(pkv_llama_remember(memory_, turn.slot, &all) == PKV_OK, "remember");
+    if (!has_ends_) remember(turn.slot);
     const pkv_llama_stats now = stats();
     std::printf("%s> %s\n", turn.name.c_str(), turn.answer.c_str());
     std::printf(
@@ -216,6 +226,12 @@ class Chat {
         double(now.cached_tokens * now.token_bytes) / (1 << 20),
         double(now.memory_bytes) / (1 << 20));
     std::fflush(stdout);
+  }
+
+  void remember(int slot) {
+    const Tokens& tokens = slots_[slot].tokens;
+    const pkv_prompt all = as_prompt(tokens, tokens.size());
+    check(pkv_llama_remember(memory_, slot, &all) == PKV_OK, "remember");
   }
 
   pkv_llama_stats stats() const {
@@ -237,11 +253,11 @@ class Chat {
     const int n = llama_chat_apply_template(form == nullptr ? "chatml" : form, messages.data(),
                                             messages.size(), true, text.data(), size);
     check(n > 0 && n <= static_cast<int>(size), "the model's chat template is not known");
-    Tokens tokens(n + 8);
-    const int count = llama_tokenize(llama_model_get_vocab(model_), text.data(), n, tokens.data(),
-                                     tokens.size(), true, true);
+    const llama_vocab* const words = llama_model_get_vocab(model_);
+    Tokens tokens(-llama_tokenize(words, text.data(), n, nullptr, 0, true, true));
+    const int count =
+        llama_tokenize(words, text.data(), n, tokens.data(), tokens.size(), true, true);
     check(count > 0, "tokenize");
-    tokens.resize(count);
     return tokens;
   }
 
@@ -254,6 +270,7 @@ class Chat {
     return prompt;
   }
 
+  static constexpr size_t block = 16;  // for short texts
   llama_model* model_ = nullptr;
   llama_context* context_ = nullptr;
   llama_batch batch_ = {};
@@ -262,6 +279,8 @@ class Chat {
   const std::string system_;
   std::vector<Slot> slots_;
   const int answer_tokens_;
+  const size_t context_tokens_;
+  bool has_ends_ = false;
   std::map<std::string, std::vector<Message>> talks_;
   int round_ = 0;
 };

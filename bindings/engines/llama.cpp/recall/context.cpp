@@ -112,8 +112,21 @@ bool LlamaContext::has(int32_t sequence, uint64_t n) const {
   return n == 0 || form().has_ends() || host_.memory_seq_pos_min(memory_, sequence) == 0;
 }
 
+std::optional<int32_t> LlamaContext::empty_sequence(int32_t besides) const {
+  const auto n = static_cast<int32_t>(host_.n_seq_max(context_));
+  for (int32_t sequence = 0; sequence < n; sequence++)
+    if (sequence != besides && has(sequence, 0)) return sequence;
+  return std::nullopt;
+}
+
+void LlamaContext::empty(int32_t sequence) const { host_.memory_seq_rm(memory_, sequence, -1, -1); }
+
+size_t LlamaContext::state_size(int32_t sequence) const {
+  return host_.state_seq_get_size_ext(context_, sequence, 0);
+}
+
 Buffer LlamaContext::read(int32_t sequence) const {
-  Buffer state(host_.state_seq_get_size_ext(context_, sequence, 0));
+  Buffer state(state_size(sequence));
   const size_t size = state.bytes().size();
   const size_t copied =
       host_.state_seq_get_data_ext(context_, state.bytes().data(), size, sequence, 0);
@@ -128,16 +141,16 @@ void LlamaContext::write(int32_t sequence, const Buffer& state) const {
   const size_t taken =
       host_.state_seq_set_data_ext(context_, bytes.data(), bytes.size(), sequence, 0);
   if (taken == bytes.size()) return;
-  host_.memory_seq_rm(memory_, sequence, -1, -1);
+  empty(sequence);
   fail(PKV_IO, "llama.cpp took %zu of %zu bytes of a state for sequence %d: are its cells in use?",
        taken, bytes.size(), sequence);
 }
 
-int32_t LlamaContext::empty_sequence() const {
-  const auto n = static_cast<int32_t>(host_.n_seq_max(context_));
-  for (int32_t sequence = 0; sequence < n; sequence++)
-    if (has(sequence, 0)) return sequence;
-  fail(PKV_BUSY, "open needs an empty sequence for a moment: all %d have cells", n);
+void LlamaContext::share(int32_t from, int32_t to, uint64_t first, uint64_t end) const {
+  const auto last = static_cast<int32_t>(end) - 1;
+  host_.memory_seq_cp(memory_, from, to, static_cast<int32_t>(first), last + 1);
+  if (host_.memory_seq_pos_max(memory_, to) != last)
+    fail(PKV_IO, "llama.cpp did not share the cells of sequence %d up to position %d", from, last);
 }
 
 // Tokens from all parts of the vocabulary.
@@ -158,14 +171,18 @@ void LlamaContext::decode(int32_t sequence, int32_t first, int32_t n) const {
   const int32_t result = host_.decode(context_, tokens);
   host_.batch_free(batch);
   if (result == 0) return;
-  host_.memory_seq_rm(memory_, sequence, -1, -1);
+  empty(sequence);
   fail(PKV_IO, "llama_decode returned %d for the %d tokens that open decodes", result, n);
 }
 
 // At the last positions that the model was trained for, keys differ most between RoPE settings. If
 // a chunk begins in the middle, the state shows that there are chunks.
 LlamaContext::Identity LlamaContext::identify(std::span<const std::byte> model_id) const {
-  const int32_t sequence = empty_sequence();
+  const std::optional<int32_t> found = empty_sequence();
+  if (!found)
+    fail(PKV_BUSY, "open needs an empty sequence for a moment: all %u have cells",
+         host_.n_seq_max(context_));
+  const int32_t sequence = *found;
   const auto n = static_cast<int32_t>(std::min({8u, host_.n_batch(context_), room()}));
   int32_t first = std::max(0, host_.model_n_ctx_train(model_) - n);
   if (const int32_t window = form().window; window > 0)
@@ -175,7 +192,7 @@ LlamaContext::Identity LlamaContext::identify(std::span<const std::byte> model_i
   struct Removal {
     const LlamaContext& self;
     int32_t sequence;
-    ~Removal() { self.host_.memory_seq_rm(self.memory_, sequence, -1, -1); }
+    ~Removal() { self.empty(sequence); }
   } const removal{*this, sequence};
   const Buffer bytes = read(sequence);
   const State state(bytes.bytes(), sequence, recognise(bytes.bytes(), sequence, form(), first),

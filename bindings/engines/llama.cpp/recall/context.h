@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -25,10 +26,18 @@ class LlamaContext {
   // How many tokens a sequence can have.
   uint32_t room() const { return host_.n_ctx_seq(context_); }
 
+  // Returns an empty sequence besides that one.
+  std::optional<int32_t> empty_sequence(int32_t besides = -1) const;
+  void empty(int32_t sequence) const;
+
+  size_t state_size(int32_t sequence) const;
   // Reads the state of a sequence, or gives it to an empty one. Throws Failure with IO if llama.cpp
   // refuses; the sequence is then as it was.
   Buffer read(int32_t sequence) const;
   void write(int32_t sequence, const Buffer& state) const;
+  // Lets another sequence have the cells of some positions, too. All sequences must share one
+  // stream: then nothing is copied. Throws Failure with IO.
+  void share(int32_t from, int32_t to, uint64_t first, uint64_t end) const;
 
   // What keys and values depend on besides the tokens.
   struct Identity {
@@ -40,7 +49,6 @@ class LlamaContext {
 
  private:
   Form form() const;
-  int32_t empty_sequence() const;
   void decode(int32_t sequence, int32_t first, int32_t n) const;
 
   Host host_;

@@ -48,6 +48,7 @@ struct Tokens {
   X(memory_seq_pos_min, int32_t, (Memory*, int32_t sequence))                                 \
   X(memory_seq_pos_max, int32_t, (Memory*, int32_t sequence))                                 \
   X(memory_seq_rm, bool, (Memory*, int32_t sequence, int32_t first, int32_t end))             \
+  X(memory_seq_cp, void, (Memory*, int32_t from, int32_t to, int32_t first, int32_t end))     \
   X(state_seq_get_size_ext, size_t, (Context*, int32_t sequence, uint32_t flags))             \
   X(state_seq_get_data_ext, size_t,                                                           \
     (Context*, void* to, size_t, int32_t sequence, uint32_t flags))                           \

@@ -80,7 +80,10 @@ class Session {
     check(pkv_batch_commit(batch_, n, tokens));
     batch_ = nullptr;
   }
-  std::vector<uint32_t> blocks(uint32_t group, size_t n) const {
+  std::vector<uint32_t> blocks(uint32_t group) const {
+    size_t n = 0;
+    const pkv_status status = pkv_session_get_block_table(session_, group, 0, nullptr, &n);
+    if (status != PKV_BUFFER_TOO_SMALL) check(status);
     std::vector<uint32_t> ids(n);
     check(pkv_session_get_block_table(session_, group, n, ids.data(), &n));
     return ids;
@@ -98,6 +101,21 @@ class Session {
   pkv_batch batch_ = nullptr;
 };
 
+// Tokens of a text.
+struct Range {
+  uint64_t first, end;
+};
+
+// Empties a sequence when it ends.
+struct Emptying {
+  const LlamaContext& context;
+  const int32_t sequence;
+  ~Emptying() { context.empty(sequence); }
+};
+
+// The most of a state that is copied at once, if it can be copied in pieces.
+constexpr uint64_t piece_bytes = uint64_t{16} << 20;
+
 }  // namespace
 
 // The memory of the blocks, which is divided among the groups in pages (guide/group_memory.md): so
@@ -107,10 +125,11 @@ class Blocks {
   struct Group {
     uint64_t bytes, stride;
   };
-  Blocks(std::vector<Group> groups, uint64_t bytes) : groups_(std::move(groups)), memory_(bytes) {}
+  Blocks(std::vector<Group> groups, uint64_t bytes)
+      : groups_(std::move(groups)), memory_(std::make_unique_for_overwrite<std::byte[]>(bytes)) {}
 
   std::byte* at(uint32_t group, uint32_t id) const {
-    return memory_.bytes().data() + id * groups_[group].stride;
+    return memory_.get() + id * groups_[group].stride;
   }
 
   // The cache copies blocks by these.
@@ -136,7 +155,8 @@ class Blocks {
   }
 
   std::vector<Group> groups_;
-  Buffer memory_;  // the system gives pages to blocks when they are first written
+  // The system gives pages to blocks when they are first written.
+  std::unique_ptr<std::byte[]> memory_;
 };
 
 }  // namespace pagedkv_llama
@@ -177,6 +197,10 @@ struct pkv_llama_t {
  private:
   void open_cache(const pkv_llama_config& config);
   uint64_t kept_tokens(uint64_t n) const;
+  std::optional<int32_t> spare_sequence(int32_t besides) const;
+  uint64_t piece_tokens() const;
+  void keep(const Session& session, int32_t sequence, Range has, Range kept);
+  void restore(const Session& session, int32_t sequence, Range tokens);
 };
 
 namespace {
@@ -332,19 +356,38 @@ void pkv_llama_t::remember(int32_t sequence, const pkv_prompt& prompt) {
   const uint64_t known = session.admit(prompt.tokens, n);
   if (known == n) return;
 
-  const Buffer bytes = context.read(sequence);
-  const State state(bytes.bytes(), sequence, shape().form);
-  if (state.shape() != shape() || state.tokens() != prompt.n)
-    fail(PKV_MISMATCH, "the state of sequence %d is not like that of its context", sequence);
+  const std::optional<int32_t> spare = spare_sequence(sequence);
+  if (spare &&
+      context.state_size(sequence) != size_of_state(shape(), static_cast<uint32_t>(prompt.n)))
+    fail(PKV_MISMATCH, "sequence %d does not have one cell for each of its %llu positions",
+         sequence, static_cast<unsigned long long>(prompt.n));
   session.begin(cache, static_cast<uint32_t>(n - known));
+  // The first of the new blocks may be a copy of one that is known in part: it is written again.
+  const uint64_t begin = known / block_size * block_size;
+  if (!spare) keep(session, sequence, {0, prompt.n}, {begin, n});
+  for (uint64_t first = begin; spare && first < n; first += piece_tokens()) {
+    const Range piece{first, std::min(n, first + piece_tokens())};
+    const Emptying emptying{context, *spare};
+    context.share(sequence, *spare, piece.first, piece.end);
+    keep(session, *spare, piece, piece);
+  }
+  session.commit(prompt.tokens + known, n - known);
+}
+
+// Keeps the blocks of some of the tokens that a sequence has, and the end of the text if there are
+// ends.
+void pkv_llama_t::keep(const Session& session, int32_t sequence, Range has, Range kept) {
+  const Buffer bytes = context.read(sequence);
+  const State state(bytes.bytes(), sequence, shape().form, static_cast<int32_t>(has.first));
+  if (state.shape() != shape() || state.tokens() != has.end - has.first)
+    fail(PKV_MISMATCH, "the state of sequence %d is not like that of its context", sequence);
   if (shape().form.tokens) {
-    // The first of these blocks may be a copy of one that is known in part: it is written again.
-    const std::vector<uint32_t> ids = session.blocks(tokens_group, n / block_size);
-    for (uint64_t i = known / block_size; i < ids.size(); i++)
-      state.cut(i * block_size, block_size, block_size, blocks->at(tokens_group, ids[i]));
+    const std::vector<uint32_t> ids = session.blocks(tokens_group);
+    for (uint64_t i = kept.first / block_size; i < kept.end / block_size; i++)
+      state.cut(i * block_size - has.first, block_size, block_size,
+                blocks->at(tokens_group, ids[i]));
   }
   if (has_ends()) state.cut_end(blocks->at(ends_group(), session.new_end(ends_group())));
-  session.commit(prompt.tokens + known, n - known);
 }
 
 uint64_t pkv_llama_t::recall(int32_t sequence, const pkv_prompt& prompt) {
@@ -357,22 +400,52 @@ uint64_t pkv_llama_t::recall(int32_t sequence, const pkv_prompt& prompt) {
   asked.fetch_add(n, std::memory_order_relaxed);
   if (known == 0) return 0;
 
-  const Buffer bytes = make_state(shape(), sequence, static_cast<uint32_t>(known));
-  const State state(bytes.bytes(), sequence, shape().form);
-  const uint64_t count = (known + block_size - 1) / block_size;
-  if (shape().form.tokens) {
-    const std::vector<uint32_t> ids = session.blocks(tokens_group, count);
-    for (uint64_t i = 0; i < ids.size(); i++) {
-      const uint64_t first = i * block_size;
-      state.paste(first, std::min<uint64_t>(block_size, known - first), block_size,
-                  blocks->at(tokens_group, ids[i]));
+  const std::optional<int32_t> spare = spare_sequence(sequence);
+  const uint64_t piece = spare ? std::min(known, piece_tokens()) : known;
+  restore(session, sequence, {0, piece});
+  try {
+    for (uint64_t first = piece; first < known; first += piece) {
+      const Emptying emptying{context, *spare};
+      const uint64_t end = std::min(known, first + piece);
+      restore(session, *spare, {first, end});
+      context.share(*spare, sequence, first, end);
     }
+  } catch (...) {
+    context.empty(sequence);
+    throw;
   }
-  if (has_ends())
-    state.paste_end(blocks->at(ends_group(), session.blocks(ends_group(), count).back()));
-  context.write(sequence, bytes);
   found.fetch_add(known, std::memory_order_relaxed);
   return known;
+}
+
+// Gives some tokens of a text, and what else it has at their end, to an empty sequence.
+void pkv_llama_t::restore(const Session& session, int32_t sequence, Range tokens) {
+  const auto [first, end] = tokens;
+  const Buffer bytes = make_state(shape(), sequence, static_cast<uint32_t>(end - first),
+                                  static_cast<uint32_t>(first));
+  const State state(bytes.bytes(), sequence, shape().form, static_cast<int32_t>(first));
+  if (shape().form.tokens) {
+    const std::vector<uint32_t> ids = session.blocks(tokens_group);
+    for (uint64_t at = first; at < end; at += block_size)
+      state.paste(at - first, std::min<uint64_t>(block_size, end - at), block_size,
+                  blocks->at(tokens_group, ids[at / block_size]));
+  }
+  if (has_ends()) state.paste_end(blocks->at(ends_group(), session.blocks(ends_group()).back()));
+  context.write(sequence, bytes);
+}
+
+// llama.cpp reads and writes whole sequences. A text can be read and written in pieces nevertheless
+// if another sequence is empty, and has them for a moment: returns that one. Sequences with streams
+// of their own would copy each piece, and what has an end cannot be cut.
+std::optional<int32_t> pkv_llama_t::spare_sequence(int32_t besides) const {
+  if (has_ends() || shape().caches.front().streams > 1) return std::nullopt;
+  return context.empty_sequence(besides);
+}
+
+// A piece has full blocks, and in a small context it is small.
+uint64_t pkv_llama_t::piece_tokens() const {
+  const uint64_t most = std::min<uint64_t>(piece_bytes / shape().token_bytes(), context.room() / 8);
+  return std::max<uint64_t>(most / block_size, 1) * block_size;
 }
 
 namespace {

@@ -27,6 +27,11 @@
  * then decode the rest; n / block_size * block_size tokens of a prompt of n + 1 are the most that
  * the next recall can need. Texts still share the blocks of their common beginning.
  *
+ * Pieces. llama.cpp reads and writes the state of a sequence only as a whole. But with kv_unified
+ * and without ends, remember and recall can work in pieces of up to 16 MiB, and remember reads only
+ * what is new: they need a second sequence that is empty, use it, and leave it empty. So give
+ * n_seq_max one more than you have conversations in the context.
+ *
  * Errors. Functions return a pkv_status. pkv_llama_last_error says in one sentence what was wrong.
  * A call that fails changes neither what is cached nor the sequence.
  *
@@ -65,7 +70,7 @@ typedef struct pkv_llama_config {
   /**
    * The most memory that is kept, in bytes: blocks, their tables, buffers of the store, and 1 MiB
    * that a cache without blocks takes. Besides, remember and recall have a copy of the state of one
-   * sequence while they run, since llama.cpp reads and writes states only as a whole.
+   * sequence while they run, or of 16 MiB of it (see "Pieces" above).
    */
   uint64_t max_bytes;
   /**
@@ -129,9 +134,9 @@ PKV_API pkv_status pkv_llama_close(pkv_llama llama);
  *
  * Statuses: INVALID_ARGUMENT (the sequence has another number of tokens), UNSUPPORTED (with ends:
  * their number is not a multiple of block_size), MISMATCH (its state is not like that of open, or
- * the beginning of its window was removed), IO (llama.cpp did not write the state), TOO_LARGE (with
- * ends: the text has more tokens than the cache), OUT_OF_BLOCKS (all are in use or being moved: try
- * again later), OUT_OF_MEMORY.
+ * the beginning of its window was removed, or it has not one cell for each position), IO (llama.cpp
+ * did not write the state), TOO_LARGE (with ends: the text has more tokens than the cache),
+ * OUT_OF_BLOCKS (all are in use or being moved: try again later), OUT_OF_MEMORY.
  */
 PKV_API pkv_status pkv_llama_remember(pkv_llama llama, int32_t sequence, const pkv_prompt* prompt);
 

@@ -1,5 +1,7 @@
 #include "state.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +17,23 @@ constexpr size_t cell_bytes = 12;  // position, number of sequences, sequence
 
 unsigned long long llu(uint64_t n) { return n; }
 
+// Smaller ones get memory that the process has already.
+constexpr size_t large_buffer = size_t{24} << 20, large_page = size_t{2} << 20;
+
+std::align_val_t alignment_of(size_t size) {
+  return std::align_val_t{size < large_buffer ? alignof(std::max_align_t) : large_page};
+}
+
 }  // namespace
+
+Buffer::Buffer(size_t size)
+    : size_(size),
+      bytes_(static_cast<std::byte*>(::operator new(size, alignment_of(size))),
+             Delete{alignment_of(size)}) {
+#ifdef MADV_HUGEPAGE
+  if (size >= large_buffer) madvise(bytes_.get(), size, MADV_HUGEPAGE);
+#endif
+}
 
 class State::Reader {
  public:
@@ -289,15 +307,15 @@ namespace {
 // Puts the parts of a state one after the other. It only adds up their sizes at first.
 class Writer {
  public:
-  Writer(const Shape& shape, int32_t sequence, uint32_t n)
-      : shape_(shape), sequence_(sequence), n_(n) {}
+  Writer(const Shape& shape, int32_t sequence, uint32_t first, uint32_t end)
+      : shape_(shape), sequence_(sequence), first_(first), end_(end) {}
 
   size_t write(std::byte* to) {
     to_ = to, at_ = 0;
     put(magic), put(sequence_);
     for (size_t c = 0; c < shape_.caches.size(); c++) {
-      const auto end = static_cast<int32_t>(n_);
-      put_cache(shape_.caches[c], c == 0 ? 0 : shape_.form.window_begin(end));
+      const int32_t window = c == 0 ? 0 : shape_.form.window_begin(static_cast<int32_t>(end_));
+      put_cache(shape_.caches[c], std::max(first_, static_cast<uint32_t>(window)));
     }
     if (shape_.form.recurrent) put_recurrent();
     return at_;
@@ -310,20 +328,20 @@ class Writer {
     at_ += sizeof number;
   }
 
-  void put_cache(const Shape::Cache& cache, int32_t first) {
+  void put_cache(const Shape::Cache& cache, uint32_t first) {
     put(cache.streams);
     // llama.cpp gives each sequence the stream of its number, unless all share one.
     const uint32_t own = cache.streams == 1 ? 0 : static_cast<uint32_t>(sequence_);
     for (uint32_t stream = 0; stream < cache.streams; stream++)
       if (stream == own)
-        put_cells(cache, static_cast<uint32_t>(first));
+        put_cells(cache, first);
       else
         put(uint32_t{0});
   }
 
   void put_cells(const Shape::Cache& cache, uint32_t first) {
-    put(n_ - first);
-    for (uint32_t i = first; i < n_; i++) put(i), put(uint32_t{1}), put(sequence_);
+    put(end_ - first);
+    for (uint32_t i = first; i < end_; i++) put(i), put(uint32_t{1}), put(sequence_);
     put(uint32_t{cache.transposed}), put(cache.layers);
     if (shape_.form.rotations) put(cache.rotations[0]), put(cache.rotations[1]);
     for (size_t t = 0; t < cache.tensors.size(); t++) {
@@ -333,12 +351,13 @@ class Writer {
         put(static_cast<uint32_t>(tensor.element_bytes)), put(static_cast<uint32_t>(tensor.rows));
       else
         put(tensor.element_bytes);
-      at_ += tensor.rows * tensor.element_bytes * (n_ - first);
+      at_ += tensor.rows * tensor.element_bytes * (end_ - first);
     }
   }
 
   void put_recurrent() {
-    put(uint32_t{1}), put(n_ - 1), put(uint32_t{0}), put(uint32_t{0}), put(shape_.recurrent_layers);
+    put(uint32_t{1}), put(end_ - 1), put(uint32_t{0}), put(uint32_t{0});
+    put(shape_.recurrent_layers);
     for (const Tensor& tensor : shape_.recurrent) {
       put(tensor.type), put(tensor.element_bytes);
       at_ += tensor.element_bytes;
@@ -347,18 +366,22 @@ class Writer {
 
   const Shape& shape_;
   const int32_t sequence_;
-  const uint32_t n_;
+  const uint32_t first_, end_;
   std::byte* to_ = nullptr;
   size_t at_ = 0;
 };
 
 }  // namespace
 
-Buffer make_state(const Shape& shape, int32_t sequence, uint32_t n) {
-  Writer writer(shape, sequence, n);
+Buffer make_state(const Shape& shape, int32_t sequence, uint32_t n, uint32_t first) {
+  Writer writer(shape, sequence, first, first + n);
   Buffer state(writer.write(nullptr));
   writer.write(state.bytes().data());
   return state;
+}
+
+size_t size_of_state(const Shape& shape, uint32_t n) {
+  return Writer(shape, 0, 0, n).write(nullptr);
 }
 
 }  // namespace pagedkv_llama

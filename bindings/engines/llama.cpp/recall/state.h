@@ -33,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -84,16 +85,20 @@ struct Shape {
   uint64_t end_bytes() const;
 };
 
-// Bytes without initial values.
+// Bytes without initial values. The system is asked for large pages if there are many: most of the
+// time that it takes to write to new memory is spent on pages.
 class Buffer {
  public:
-  explicit Buffer(size_t size)
-      : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+  explicit Buffer(size_t size);
   std::span<std::byte> bytes() const { return {bytes_.get(), size_}; }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;
+  struct Delete {
+    std::align_val_t alignment;
+    void operator()(std::byte* bytes) const { ::operator delete(bytes, alignment); }
+  };
   size_t size_;
+  std::unique_ptr<std::byte, Delete> bytes_;
 };
 
 // A view of the bytes of a state.
@@ -143,7 +148,10 @@ class State {
 // and with rotations. Throws Failure with MISMATCH if it has none of these.
 Form recognise(std::span<std::byte> bytes, int32_t sequence, Form form, int32_t first);
 
-// Returns a state of n tokens, 1 or more, whose tensors have no values yet.
-Buffer make_state(const Shape& shape, int32_t sequence, uint32_t n);
+// Returns a state of n tokens, 1 or more, from position `first` on, whose tensors have no values
+// yet.
+Buffer make_state(const Shape& shape, int32_t sequence, uint32_t n, uint32_t first = 0);
+// Returns its size.
+size_t size_of_state(const Shape& shape, uint32_t n);
 
 }  // namespace pagedkv_llama

@@ -91,11 +91,13 @@ class Unrefused {
 
 }  // namespace
 
-const std::vector<std::string> kinds = {"tokens", "windows", "chunks", "hybrid", "recurrent"};
+const std::vector<std::string> kinds = {"tokens", "streams", "windows",
+                                        "chunks", "hybrid",  "recurrent"};
 
 Model model_of(const std::string& kind, uint32_t scale) {
   Model model;
   model.form.tokens = kind != "recurrent";
+  if (kind == "streams") model.streams = 4;
   model.form.window = kind == "windows" || kind == "chunks" ? 24 : 0;
   model.form.chunked = kind == "chunks";
   model.form.recurrent = kind == "hybrid" || kind == "recurrent";
@@ -198,6 +200,23 @@ Bytes Context::all_of(int32_t sequence) const {
   return all;
 }
 
+// Cells of positions [first, end) are also those of a sequence that is empty, or ends before them.
+void Context::copy(int32_t from, int32_t to, int32_t first, int32_t end) {
+  if (model_.streams > 1 || model_.caches.size() != 1 || model_.form.recurrent || from == to)
+    stop("parts of a sequence are copied, but sequences have streams or ends");
+  const Sequence& source = of(from);
+  Sequence& target = of(to);
+  first = std::max(first, source.first), end = std::min(end, source.first + source.length);
+  if (first >= end) return;
+  if (target.length == 0) target.first = first;
+  if (first != target.first + target.length) stop("a copy does not follow the last position");
+  const auto cell = [&](int32_t i) { return static_cast<ptrdiff_t>(i) * ptrdiff_t(cell_bytes_); };
+  std::copy(source.cells.begin() + cell(first - source.first),
+            source.cells.begin() + cell(end - source.first),
+            target.cells.begin() + cell(target.length));
+  target.length += end - first;
+}
+
 bool Context::fails() {
   if (calls_until_fault_ == 0 || --calls_until_fault_ > 0) return false;
   return struck = true;
@@ -293,13 +312,14 @@ size_t Context::set_state(int32_t sequence, const void* from, size_t size) {
   const uint32_t n = model_.form.tokens ? number(cells) : last + 1;
   if (n == 0 || n > capacity_) return 0;
   std::vector<uint32_t> positions(n);
-  for (uint32_t i = 0; i < n && model_.form.tokens; i++) {
+  for (uint32_t i = 0; i < n && model_.form.tokens; i++)
     positions[i] = number(cells + 4 + 12 * size_t{i});
-    if (positions[i] >= n) return 0;
-  }
-  self.first = 0;
+  const uint32_t first = *std::min_element(positions.begin(), positions.end());
+  for (const uint32_t position : positions)
+    if (position - first >= n) return 0;
+  self.first = static_cast<int32_t>(first);
   write_state(
-      in, model_, static_cast<uint32_t>(sequence), positions, n - 1,
+      in, model_, static_cast<uint32_t>(sequence), positions, first + n - 1,
       [&](size_t cache, size_t tensor, size_t row, size_t position, size_t byte) -> std::byte& {
         return at(self, cache, tensor, row, position, byte);
       });
@@ -376,6 +396,9 @@ int32_t llama_memory_seq_pos_min(const Context* context, int32_t sequence) {
 }
 int32_t llama_memory_seq_pos_max(const Context* context, int32_t sequence) {
   return context->last_position(sequence);
+}
+void llama_memory_seq_cp(Context* context, int32_t from, int32_t to, int32_t first, int32_t end) {
+  context->copy(from, to, first, end);
 }
 bool llama_memory_seq_rm(Context* context, int32_t sequence, int32_t first, int32_t end) {
   if (first > 0 || end >= 0) fake::stop("only whole sequences are removed");

@@ -13,8 +13,8 @@
 
 namespace fake {
 
-// The kinds of memory: "tokens", "windows", "chunks", "hybrid", "recurrent". Their tensors have a
-// few bytes, times `scale`.
+// The kinds of memory: "tokens", "streams" (one for each of four sequences), "windows", "chunks",
+// "hybrid", "recurrent". Their tensors have a few bytes, times `scale`.
 Model model_of(const std::string& kind, uint32_t scale = 1);
 extern const std::vector<std::string> kinds;
 
@@ -29,6 +29,7 @@ class Context {
   int32_t next(int32_t sequence) const;
   int32_t length(int32_t sequence) const { return of(sequence).length; }
   void clear(int32_t sequence) { of(sequence).length = 0; }
+  void copy(int32_t from, int32_t to, int32_t first, int32_t end);
   // Whether all that a sequence has is what these tokens make.
   bool has(int32_t sequence, std::span<const int32_t> tokens) const;
   // All that a sequence has.

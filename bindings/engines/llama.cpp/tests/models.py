@@ -10,7 +10,8 @@ import struct
 import sys
 
 WORDS, WIDTH, HEAD, LAYERS, CONTEXT = 512, 64, 32, 6, 1024
-UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
+UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9
+NORMAL, CONTROL, BYTE = 1, 3, 6  # types of tokens
 
 
 def text(string):
@@ -23,8 +24,24 @@ def value(of):
     if isinstance(of, float):
         return struct.pack("<If", FLOAT32, of)
     if isinstance(of, list):
-        return struct.pack(f"<IIQ{len(of)}I", ARRAY, UINT32, len(of), *of)
+        kind = STRING if isinstance(of[0], str) else FLOAT32 if isinstance(of[0], float) else INT32
+        parts = {STRING: text, FLOAT32: struct.Struct("<f").pack, INT32: struct.Struct("<i").pack}
+        return struct.pack("<IIQ", ARRAY, kind, len(of)) + b"".join(map(parts[kind], of))
     return struct.pack("<II", UINT32, of)
+
+
+def vocabulary():
+    """The bytes, and words that no text has."""
+    first = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": first + [f"<word {i}>" for i in range(len(first), WORDS)],
+        "tokenizer.ggml.scores": [0.0] * WORDS,
+        "tokenizer.ggml.token_type": [CONTROL] * 3 + [BYTE] * 256 + [NORMAL] * (WORDS - 259),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+    }
 
 
 class Model:
@@ -32,8 +49,7 @@ class Model:
         self.settings = {
             "general.architecture": architecture,
             "general.name": f"random {architecture}",
-            "tokenizer.ggml.model": "no_vocab",
-        }
+        } | vocabulary()
         common = {
             "vocab_size": WORDS,
             "context_length": CONTEXT,

@@ -78,7 +78,7 @@ def splits(log):
 
 @contextlib.contextmanager
 def serving(program, model, plugin, *options):
-    """A server's URL, and its log, which is printed if something fails."""
+    """A server's URL, its log, which is printed if something fails, and its process."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [program, "-m", model, "--host", "127.0.0.1", "--port", str(port)]
     command += ["-np", str(SLOTS), "-t", "1", "-tb", "1", *options]
@@ -87,7 +87,7 @@ def serving(program, model, plugin, *options):
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             wait_for(url, server)
-            yield url, log
+            yield url, log, server
         finally:
             server.terminate()
             server.wait()
@@ -141,7 +141,7 @@ class Load:
 
 
 def put_under_load(program, model, plugin, minutes):
-    with serving(program, model, None, "-c", "2048") as (url, _):
+    with serving(program, model, None, "-c", "2048") as (url, _, _):
         expected = {prompt: ask(url, prompt)["content"] for prompt in PROMPTS}
     wrong = 0
     for unified in ("-kvu", "-no-kvu"):
@@ -154,7 +154,7 @@ def put_under_load(program, model, plugin, minutes):
             tempfile.gettempdir(),
         )
         with (
-            serving(program, model, plugin, *options) as (url, _),
+            serving(program, model, plugin, *options) as (url, _, _),
             concurrent.futures.ThreadPoolExecutor(SLOTS + 2) as clients,
         ):
             load = Load(url, expected, time.monotonic() + 30 * minutes)
@@ -174,7 +174,7 @@ def main():
     if len(plugin) == 3:
         sys.exit(put_under_load(program, model, plugin[:2], float(plugin[2])) > 0)
     with (
-        serving(program, model, plugin, "-c", "4096", "-kvu", "-lv", "5") as (url, log),
+        serving(program, model, plugin, "-c", "4096", "-kvu", "-lv", "5") as (url, log, _),
         concurrent.futures.ThreadPoolExecutor(SLOTS) as clients,
     ):
         for _ in range(2):

@@ -1,11 +1,13 @@
-// Many users in a memory that is too small for them, over a fake llama.cpp: conversations with
-// common beginnings, interleaved, in a process that is killed again and again and continues with
-// its store. No token may be wrong, and no byte may be over max_bytes.
+// Many users in a memory that is too small for them: conversations with common beginnings,
+// interleaved, in a process that is killed again and again and continues with its store. No token
+// may be wrong, and no byte may be over max_bytes.
 //
 //   llama-users [REQUESTS [USERS [KIND...]]]       PKV_SEED: the first of the random numbers
 //
 // Memory is what malloc has given out, besides that of this program itself. While a call copies a
 // state, it may have as much more.
+#include "users.h"
+
 #include <malloc.h>
 #include <pagedkv/store.h>
 #include <sys/mman.h>
@@ -27,7 +29,6 @@
 #include "../../../../tests/support/made.h"
 #include "../../../../tests/support/rounds.h"
 #include "../recall/pagedkv-llama.h"
-#include "fake_llama.h"
 
 namespace {
 
@@ -37,8 +38,8 @@ namespace {
     std::exit(1);                                                                           \
   }
 
-constexpr uint32_t block_size = 16, longest = 1000, most_users = 1000;
-constexpr uint64_t max_bytes = 3 << 20;
+constexpr uint32_t block_size = 16, most_users = 1000;
+const uint64_t max_bytes = bytes_for_users;
 
 // What survives a kill.
 struct Shared {
@@ -73,9 +74,6 @@ void check_memory(uint64_t more) {
   if (bytes > max_bytes + more) shared->over++;
 }
 
-// The state, and what is written down of its cells.
-void check_memory_with_state(size_t bytes) { check_memory(bytes + uint64_t{64} * longest); }
-
 uint32_t number(uint32_t user, uint32_t turn, uint32_t what, uint32_t n) {
   std::minstd_rand bits(user * 7919 + turn * 104729 + what * 31 + 1);
   bits.discard(3);
@@ -84,7 +82,6 @@ uint32_t number(uint32_t user, uint32_t turn, uint32_t what, uint32_t n) {
 
 // Appends the message of a user. A conversation begins with one of five prompts, and is given up
 // after some turns.
-using Text = std::vector<int32_t>;
 constexpr uint32_t turns_per_conversation = 8;
 
 void append_message(Text& text, uint32_t user, uint32_t turn) {
@@ -100,34 +97,37 @@ void append_message(Text& text, uint32_t user, uint32_t turn) {
 
 uint32_t reply_length(uint32_t user, uint32_t turn) { return 5 + number(user, turn, 2, 40); }
 
-// What was said before a turn, as it is right.
+int32_t reply(uint32_t user, uint32_t turn, uint32_t i) {
+  return static_cast<int32_t>(number(user, turn, 1000 + i, 1000));
+}
+
+// What was said before a turn.
 void say_again(Text& text, uint32_t user, uint32_t turn) {
   text.clear();
   for (uint32_t t = turn / turns_per_conversation * turns_per_conversation; t < turn; t++) {
     append_message(text, user, t);
-    for (uint32_t i = 0; i < reply_length(user, t); i++) text.push_back(fake::next_of(text));
+    for (uint32_t i = 0; i < reply_length(user, t); i++) text.push_back(reply(user, t, i));
   }
 }
 
 // One life of the process.
 class Server {
  public:
-  Server(const std::string& kind, const std::string& directory)
-      : context_(fake::model_of(kind, 8), 4, longest), ends_(kind != "tokens") {
-    text_.reserve(2 * longest);
+  Server(const std::string& kind, const std::string& directory) : engine_(make_engine(kind)) {
+    text_.reserve(2 * Engine::longest);
     auto at = made<pkv_directory_config>();
     at.path = directory.c_str();
     auto store = made<pkv_store>();
     if (!directory.empty()) CHECK(pkv_store_open_directory(&at, &store) == PKV_OK);
     auto config = made<pkv_llama_config>();
-    config.context = &context_;
+    config.context = engine_->context();
     config.block_size = block_size;
     config.max_bytes = max_bytes;
     if (!directory.empty()) config.store = &store;
     malloc_trim(0);
     before_open = in_use(), resident_ = resident();
     CHECK(pkv_llama_open(&config, &llama_) == PKV_OK);
-    context_.watch = check_memory_with_state;
+    ends_ = stats().end_bytes > 0;
   }
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -139,30 +139,27 @@ class Server {
     append_message(text_, user, turn);
     const std::string salt = "tenant " + std::to_string(user % 3);
 
-    context_.clear(sequence);
+    engine_->clear(sequence);
     uint64_t known = 0;
     const pkv_prompt prompt = prompt_of(text_.size() - 1, salt);
     CHECK(pkv_llama_recall(llama_, sequence, &prompt, &known) == PKV_OK);
     shared->asked += prompt.n, shared->found += known;
-    if (!context_.has(sequence, {text_.data(), known})) shared->wrong++;
+    if (!engine_->has(sequence, {text_.data(), known})) shared->wrong++;
 
     const uint64_t end = (text_.size() - 1) / block_size * block_size;
     if (ends_ && end > known)
       decode(sequence, known, end), remember(sequence, end, salt), known = end;
     decode(sequence, known, text_.size());
     for (uint32_t i = 0; i < reply_length(user, turn); i++) {
-      const int32_t right = fake::next_of(text_);
-      if (context_.next(sequence) != right) shared->wrong++;
-      text_.push_back(right);
+      text_.push_back(reply(user, turn, i));
       decode(sequence, text_.size() - 1, text_.size());
     }
+    if (!engine_->is_right(sequence, text_)) shared->wrong++;
     if (!ends_) remember(sequence, text_.size(), salt);
     check_memory(0);
     raise_to(shared->most_resident, resident() - std::min(resident(), resident_));
     shared->turns[user]++, shared->requests++;
-    auto stats = made<pkv_llama_stats>();
-    CHECK(pkv_llama_get_stats(llama_, &stats) == PKV_OK);
-    raise_to(shared->cached, stats.cached_tokens);
+    raise_to(shared->cached, stats().cached_tokens);
   }
 
  private:
@@ -170,7 +167,12 @@ class Server {
     return {sizeof(pkv_prompt), 0, salt.data(), salt.size(), text_.data(), n};
   }
   void decode(int32_t sequence, uint64_t first, uint64_t end) {
-    context_.decode(sequence, {text_.data() + first, end - first});
+    engine_->decode(sequence, {text_.data(), end}, first);
+  }
+  pkv_llama_stats stats() const {
+    auto stats = made<pkv_llama_stats>();
+    CHECK(pkv_llama_get_stats(llama_, &stats) == PKV_OK);
+    return stats;
   }
   void remember(int32_t sequence, uint64_t n, const std::string& salt) {
     const pkv_prompt prompt = prompt_of(n, salt);
@@ -179,8 +181,8 @@ class Server {
     shared->kept_nothing += status != PKV_OK;
   }
 
-  fake::Context context_;
-  const bool ends_;
+  const std::unique_ptr<Engine> engine_;
+  bool ends_ = false;
   pkv_llama llama_ = nullptr;
   Text text_;
   uint64_t resident_ = 0;
@@ -191,7 +193,8 @@ void live(const std::string& kind, const std::string& directory, uint64_t reques
           uint64_t seed) {
   std::mt19937_64 random(seed);
   Server server(kind, directory);
-  const uint64_t last = shared->requests + 20 + random() % 200;
+  const uint64_t few = std::clamp<uint64_t>(requests / 2, 1, 200);
+  const uint64_t last = shared->requests + few / 10 + random() % few;
   std::thread killer;
   while (shared->requests < requests) {
     if (shared->requests >= last && !killer.joinable())
@@ -199,7 +202,8 @@ void live(const std::string& kind, const std::string& directory, uint64_t reques
         std::this_thread::sleep_for(std::chrono::microseconds(delay));
         std::raise(SIGKILL);
       });
-    server.serve(static_cast<uint32_t>(random() % users), static_cast<int32_t>(random() % 4));
+    server.serve(static_cast<uint32_t>(random() % users),
+                 static_cast<int32_t>(random() % Engine::sequences));
   }
   if (killer.joinable()) killer.join();
 }
@@ -246,6 +250,9 @@ void run(const std::string& kind, bool with_store, uint64_t requests, uint32_t u
 
 }  // namespace
 
+// The state, and what is written down of its cells.
+void check_memory_with_state(size_t bytes) { check_memory(bytes + uint64_t{64} * Engine::longest); }
+
 int main(int argc, char** argv) {
   const uint64_t requests = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 400;
   const auto users = static_cast<uint32_t>(argc > 2 ? std::atoi(argv[2]) : 50);
@@ -256,6 +263,6 @@ int main(int argc, char** argv) {
   shared = static_cast<Shared*>(memory);
   const std::vector<std::string> chosen(argv + std::min(argc, 3), argv + argc);
   const uint64_t seed = pkv::test::number_in("PKV_SEED", 60);
-  for (const std::string& kind : chosen.empty() ? fake::kinds : chosen)
+  for (const std::string& kind : chosen.empty() ? engine_kinds() : chosen)
     for (const bool with_store : {true, false}) run(kind, with_store, requests, users, seed);
 }
