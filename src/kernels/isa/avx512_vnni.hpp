@@ -11,7 +11,7 @@ namespace pkv::kernels {
 
 template <class Base>
 struct WithVnni : Base {
-  static constexpr bool multiplies_bytes = true;
+  static constexpr unsigned byte_sums = 8;
   static constexpr bool multiplies_integer_pairs = true;
   using I = typename Base::I;
   using U = typename Base::U;
@@ -24,6 +24,13 @@ struct WithVnni : Base {
     return I(total);
   }
 
+  static I dot_bytes(I sum, U a, U b) { return I(_mm512_dpbusd_epi32(sum, a, b)); }
+  static void narrow_ordered(void* to, U words, __m128i order) {
+    const __m256i ordered =
+        _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(words), _mm256_broadcastsi128_si256(order));
+    _mm256_storeu_si256(static_cast<__m256i*>(to), ordered);
+  }
+
   // Rounds two vectors to integers and stores them as halves.
   static void narrow_rounded(void* to, F first, F second) {
     const __m512i halves =
@@ -32,17 +39,5 @@ struct WithVnni : Base {
     _mm512_storeu_si512(to, _mm512_permutexvar_epi64(order, halves));
   }
 };
-
-template <class Isa>
-concept MultipliesBytes = requires { Isa::multiplies_bytes; };
-
-template <MultipliesBytes Isa>
-struct KeyTile<Isa, PKV_INT8> : VnniInt8KeyTile<Isa> {};
-template <MultipliesBytes Isa>
-struct ValueTile<Isa, PKV_INT8> : VnniInt8ValueTile<Isa> {};
-template <MultipliesBytes Isa>
-struct KeyTile<Isa, PKV_INT4> : VnniInt4KeyTile<Isa> {};
-template <MultipliesBytes Isa>
-struct ValueTile<Isa, PKV_INT4> : VnniInt4ValueTile<Isa> {};
 
 }  // namespace pkv::kernels

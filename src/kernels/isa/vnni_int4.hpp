@@ -1,4 +1,4 @@
-// int4 with AVX-512 VNNI. A shift and two masks turn the nibbles of a word into bytes: n + 8 for K,
+// int4 with VNNI. A shift and two masks turn the nibbles of a word into bytes: n + 8 for K,
 // 16 n for V.
 #pragma once
 
@@ -22,84 +22,97 @@ struct VnniInt4KeyTile : IntegerKeyTile<Isa, PKV_INT4> {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    const uint32_t groups = dim / int4_group_size;
-    const size_t query_stride = query_bytes(dim) / 4;
-    ScaleGroup<rows, tiles> group;
-    PKV_UNROLL
-    for (unsigned i = 0; i < tiles; i++) {
-      group.tile[i] = at[i];
-      group.next[i] = next[i];
-      group.scales[i] = at[i] + size_t{dim} * tile_tokens / 2;
-    }
-    const ByteQuery* const first = static_cast<const ByteQuery*>(q);
-    group.sums = first->words();
-    group.bytes = group.sums + scales_per_row(PKV_INT4, dim);
-    PKV_UNROLL
-    for (auto& total : group.total) total = _mm512_setzero_ps();
-    for (uint32_t g = 0; g < groups; g++) group.template add<4>(query_stride);
-    if (dim % int4_group_size != 0) group.template add<2>(query_stride);
-    PKV_UNROLL
-    for (unsigned i = 0; i < tiles; i++) {
-      prefetch_lines<Isa>(group.next[i], 128);
-      PKV_UNROLL
-      for (unsigned r = 0; r < rows; r++) {
-        const __m512 scale =
-            _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
-        _mm512_store_ps(scores[i * rows + r], _mm512_mul_ps(group.total[i * rows + r], scale));
-      }
-    }
+    // As many vectors of tokens at once as there are registers for their sums.
+    constexpr unsigned count = tiles * vectors, most = count < 2 ? count : 2,
+                       at_once = rows * most <= Isa::byte_sums ? most : 1;
+    for (unsigned i = 0; i < count; i += at_once)
+      scores_of_vectors<rows, at_once>(static_cast<const ByteQuery*>(q), dim, at, next, i, scores);
   }
 
  private:
-  template <unsigned rows, unsigned tiles>
+  using U = Words<Isa>;
+  using I = Ints<Isa>;
+  using F = Floats<Isa>;
+  static constexpr unsigned vectors = vectors_per_tile<Isa>;
+
+  // The scores of `count` vectors of tokens, from number `first` of the tiles on.
+  template <unsigned rows, unsigned count>
+  static void scores_of_vectors(const ByteQuery* query, uint32_t dim, TilePointers at,
+                                TilePointers next, unsigned first, ScoreRow* scores) {
+    const uint32_t groups = dim / int4_group_size;
+    const size_t query_stride = query_bytes(dim) / 4;
+    ScaleGroup<rows, count> group;
+    PKV_UNROLL
+    for (unsigned i = 0; i < count; i++) {
+      const unsigned tile = (first + i) / vectors, n = (first + i) % vectors;
+      group.tokens[i] = at[tile] + n * F::size * 4;
+      group.next[i] = next[tile];
+      group.scales[i] = at[tile] + size_t{dim} * tile_tokens / 2 + n * F::size * 2;
+    }
+    group.sums = query->words();
+    group.bytes = group.sums + scales_per_row(PKV_INT4, dim);
+    PKV_UNROLL
+    for (F& total : group.total) total = F(0.0f);
+    for (uint32_t g = 0; g < groups; g++) group.template add<4>(query_stride);
+    if (dim % int4_group_size != 0) group.template add<2>(query_stride);
+    PKV_UNROLL
+    for (unsigned i = 0; i < count; i++) {
+      const unsigned tile = (first + i) / vectors, n = (first + i) % vectors;
+      if (i % vectors == 0) prefetch_lines<Isa>(group.next[i], 128);
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++)
+        (group.total[i * rows + r] * F(reinterpret_cast<const float*>(query)[r * query_stride]))
+            .store_aligned(scores[tile * rows + r] + n * F::size);
+    }
+  }
+
+  template <unsigned rows, unsigned count>
   struct ScaleGroup {
-    const unsigned char *tile[tiles], *next[tiles], *scales[tiles];
+    const unsigned char *tokens[count], *next[count], *scales[count];
     const int32_t *sums, *bytes;  // of the first row
-    __m512 total[tiles * rows];
+    F total[count * rows];
 
     // Adds the products of 8 * words dims, which share a scale, and moves on to the next ones.
     template <unsigned words>
     [[gnu::always_inline]] void add(size_t query_stride) {
-      const __m512i offset = _mm512_set1_epi8(8), mask = _mm512_set1_epi8(15);
-      __m512i high[tiles * rows], low[tiles * rows];
+      const U offset(0x08080808u), mask(0x0F0F0F0Fu);
+      I high[count * rows], low[count * rows];
       PKV_UNROLL
-      for (unsigned j = 0; j < tiles * rows; j++) {
-        high[j] = _mm512_setzero_si512();
-        low[j] = _mm512_set1_epi32(sums[j % rows * query_stride]);
+      for (unsigned j = 0; j < count * rows; j++) {
+        high[j] = I(0);
+        low[j] = I(sums[j % rows * query_stride]);
       }
       PKV_UNROLL
       for (unsigned word = 0; word < words; word++) {
-        __m512i k[tiles][2];  // n + 8 of the even dims, and of the odd ones
+        U k[count][2];  // n + 8 of the even dims, and of the odd ones
         PKV_UNROLL
-        for (unsigned i = 0; i < tiles; i++) {
-          prefetch_lines<Isa>(next[i] + word * 64, 64);
-          const __m512i nibbles = _mm512_loadu_si512(tile[i] + word * 64);
-          k[i][0] = xor_and(nibbles, offset, mask);
-          k[i][1] = xor_and(_mm512_srli_epi32(nibbles, 4), offset, mask);
+        for (unsigned i = 0; i < count; i++) {
+          if (i % vectors == 0) prefetch_lines<Isa>(next[i] + word * 64, 64);
+          const U nibbles = load_words<Isa>(tokens[i] + word * 64);
+          k[i][0] = (nibbles ^ offset) & mask;
+          k[i][1] = ((nibbles >> 4) ^ offset) & mask;
         }
         PKV_UNROLL
         for (unsigned odd = 0; odd < 2; odd++) {
           PKV_UNROLL
           for (unsigned r = 0; r < rows; r++) {
             const int32_t* const q = bytes + r * query_stride + 4 * word + odd;
-            const __m512i q_high = _mm512_set1_epi32(q[0]), q_low = _mm512_set1_epi32(q[2]);
+            const U q_high(static_cast<uint32_t>(q[0])), q_low(static_cast<uint32_t>(q[2]));
             PKV_UNROLL
-            for (unsigned i = 0; i < tiles; i++) {
-              high[i * rows + r] = _mm512_dpbusd_epi32(high[i * rows + r], k[i][odd], q_high);
-              low[i * rows + r] = _mm512_dpbusd_epi32(low[i * rows + r], k[i][odd], q_low);
+            for (unsigned i = 0; i < count; i++) {
+              high[i * rows + r] = Isa::dot_bytes(high[i * rows + r], k[i][odd], q_high);
+              low[i * rows + r] = Isa::dot_bytes(low[i * rows + r], k[i][odd], q_low);
             }
           }
         }
       }
       PKV_UNROLL
-      for (unsigned i = 0; i < tiles; i++) {
-        const __m512 scale = token_scales<Isa, PKV_INT4>(scales[i], 0);
+      for (unsigned i = 0; i < count; i++) {
+        const F scale = token_scales<Isa, PKV_INT4>(scales[i], 0);
         PKV_UNROLL
-        for (unsigned j = i * rows; j < (i + 1) * rows; j++) {
-          const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[j], 8), low[j]);
-          total[j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, total[j]);
-        }
-        tile[i] += words * 64;
+        for (unsigned j = i * rows; j < (i + 1) * rows; j++)
+          total[j] = Isa::fma(sum_of_bytes<Isa>(high[j], low[j]), scale, total[j]);
+        tokens[i] += words * 64;
         next[i] += words * 64;
         scales[i] += 2 * tile_tokens;
       }
@@ -107,11 +120,6 @@ struct VnniInt4KeyTile : IntegerKeyTile<Isa, PKV_INT4> {
       bytes += 4 * words;
     }
   };
-
-  // (x ^ y) & mask
-  static __m512i xor_and(__m512i x, __m512i y, __m512i mask) {
-    return _mm512_ternarylogic_epi32(x, y, mask, 0x28);
-  }
 };
 
 template <class Isa>
@@ -126,10 +134,11 @@ struct VnniInt4ValueTile : IntegerValueTile<Isa, PKV_INT4> {
     Generic::template load_scales<tiles>(at, next, dim, scales);
     Weights<rows, tiles> weight;
     weight.quantise(weights, scales, scales_per_row(PKV_INT4, dim));
-    for (uint32_t d = 0; d + int4_group_size <= dim; d += int4_group_size)
-      weight.template add<2>(at, next, d, dim, out);
-    if (dim % int4_group_size != 0)
-      weight.template add<1>(at, next, dim / int4_group_size * int4_group_size, dim, out);
+    constexpr unsigned vectors = 2 * rows <= Isa::byte_sums ? 2 : 1, lanes = Floats<Isa>::size;
+    uint32_t d = 0;
+    for (; d + vectors * lanes <= dim; d += vectors * lanes)
+      weight.template add<vectors>(at, next, d, dim, out);
+    for (; d < dim; d += lanes) weight.template add<1>(at, next, d, dim, out);
   }
 
  private:
@@ -148,40 +157,41 @@ struct VnniInt4ValueTile : IntegerValueTile<Isa, PKV_INT4> {
       for (unsigned r = 0; r < rows; r++) units[r].factor /= 16;
     }
 
-    // Adds up a group of dims that share a scale, `vectors` vectors of them, from d on.
+    // Adds up `vectors` vectors of dims that share a scale, from d on.
     template <unsigned vectors>
     [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
                                     float* out) const {
-      const __m512i mask = _mm512_set1_epi8(static_cast<char>(0xF0));
+      using U = Words<Isa>;
+      constexpr unsigned bytes = U::size * 4;
+      const U mask(0xF0F0F0F0u);
       const unsigned g = d / int4_group_size;
-      __m512i high[rows][vectors], low[rows][vectors];
+      Ints<Isa> high[rows][vectors], low[rows][vectors];
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = _mm512_setzero_si512();
+        for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = Ints<Isa>(0);
       }
       PKV_UNROLL
       for (unsigned part = 0; part < 2 * tiles; part++) {  // 8 tokens each
         const unsigned i = part / 2, oct = part % 2;
-        __m512i v[vectors][2];  // 16 n of four of the tokens, and of the other four
+        prefetch_part<Isa, vectors * bytes>(next[i] + size_t{d} * tile_tokens / 2, oct);
+        U v[vectors][2];  // 16 n of four of the tokens, and of the other four
         PKV_UNROLL
         for (unsigned n = 0; n < vectors; n++) {
-          const size_t byte = (size_t{oct} * dim + d + n * 16) * 4;
-          prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens / 2 + (oct * vectors + n) * 64, 64);
-          const __m512i nibbles = _mm512_loadu_si512(at[i] + byte);
-          v[n][0] = _mm512_and_si512(_mm512_slli_epi32(nibbles, 4), mask);
-          v[n][1] = _mm512_and_si512(nibbles, mask);
+          const U nibbles = load_words<Isa>(at[i] + (size_t{oct} * dim + d) * 4 + n * bytes);
+          v[n][0] = (nibbles << 4) & mask;
+          v[n][1] = nibbles & mask;
         }
         PKV_UNROLL
         for (unsigned upper = 0; upper < 2; upper++) {
           PKV_UNROLL
           for (unsigned r = 0; r < rows; r++) {
-            const int32_t* const word = w[i * rows + r][g] + 4 * oct + upper;
-            const __m512i w_low = _mm512_set1_epi32(word[0]), w_high = _mm512_set1_epi32(word[2]);
+            const uint32_t* const word = w[i * rows + r][g] + 4 * oct + upper;
+            const U w_low(word[0]), w_high(word[2]);
             PKV_UNROLL
             for (unsigned n = 0; n < vectors; n++) {
-              low[r][n] = _mm512_dpbusd_epi32(low[r][n], w_low, v[n][upper]);
-              high[r][n] = _mm512_dpbusd_epi32(high[r][n], w_high, v[n][upper]);
+              low[r][n] = Isa::dot_bytes(low[r][n], w_low, v[n][upper]);
+              high[r][n] = Isa::dot_bytes(high[r][n], w_high, v[n][upper]);
             }
           }
         }
@@ -190,5 +200,10 @@ struct VnniInt4ValueTile : IntegerValueTile<Isa, PKV_INT4> {
     }
   };
 };
+
+template <MultipliesBytes Isa>
+struct KeyTile<Isa, PKV_INT4> : VnniInt4KeyTile<Isa> {};
+template <MultipliesBytes Isa>
+struct ValueTile<Isa, PKV_INT4> : VnniInt4ValueTile<Isa> {};
 
 }  // namespace pkv::kernels

@@ -1,5 +1,4 @@
-// int8 with AVX-512 VNNI: V is multiplied in its layout, K with its sign bits flipped, which adds
-// 128.
+// int8 with VNNI: V is multiplied in its layout, K with its sign bits flipped, which adds 128.
 #pragma once
 
 #include "kernels/isa/vnni_bytes.hpp"
@@ -19,56 +18,66 @@ struct VnniInt8KeyTile : IntegerKeyTile<Isa, PKV_INT8> {
   template <unsigned rows, unsigned tiles>
   static void scores(const void* q, uint32_t dim, TilePointers at, TilePointers next,
                      ScoreRow* scores) {
-    // There are enough registers for the sums of 8 pairs of a row and a tile.
-    constexpr unsigned at_once = tiles * rows > 8 ? 1 : tiles;
-    for (unsigned i = 0; i < tiles; i += at_once)
-      scores_of_tiles<rows, at_once>(static_cast<const ByteQuery*>(q), dim, at + i, next + i,
-                                     scores + i * rows);
+    // As many vectors of tokens at once as there are registers for their sums.
+    constexpr unsigned count = tiles * vectors_per_tile<Isa>,
+                       fit = rows < Isa::byte_sums ? Isa::byte_sums / rows : 1,
+                       at_once = fit < count ? fit : count;
+    for (unsigned i = 0; i < count; i += at_once)
+      scores_of_vectors<rows, at_once>(static_cast<const ByteQuery*>(q), dim, at, next, i, scores);
   }
 
  private:
-  template <unsigned rows, unsigned tiles>
-  static void scores_of_tiles(const ByteQuery* first, uint32_t dim, TilePointers at,
-                              TilePointers next, ScoreRow* scores) {
+  // The scores of `count` vectors of tokens, from number `first` of the tiles on.
+  template <unsigned rows, unsigned count>
+  static void scores_of_vectors(const ByteQuery* query, uint32_t dim, TilePointers at,
+                                TilePointers next, unsigned first, ScoreRow* scores) {
+    using U = Words<Isa>;
+    using I = Ints<Isa>;
+    using F = Floats<Isa>;
+    constexpr unsigned vectors = vectors_per_tile<Isa>;
     const size_t query_stride = query_bytes(dim) / 4;
-    const int32_t* const bytes = first->words() + 1;
-    const __m512i sign = _mm512_set1_epi8(-128);
-    __m512i high[tiles * rows], low[tiles * rows];
+    const int32_t* const bytes = query->words() + 1;
+    const U sign(0x80808080u);
+    const unsigned char *tokens[count], *ahead[count];
+    I high[count][rows], low[count][rows];
     PKV_UNROLL
-    for (unsigned j = 0; j < tiles * rows; j++) {
-      high[j] = _mm512_setzero_si512();
-      low[j] = _mm512_set1_epi32(first->words()[j % rows * query_stride]);
+    for (unsigned i = 0; i < count; i++) {
+      tokens[i] = at[(first + i) / vectors] + (first + i) % vectors * F::size * 4;
+      ahead[i] = next[(first + i) / vectors];
+      PKV_UNROLL
+      for (unsigned r = 0; r < rows; r++) {
+        high[i][r] = I(0);
+        low[i][r] = I(query->words()[r * query_stride]);
+      }
     }
     for (uint32_t word = 0; word < dim / 4; word++) {
-      __m512i k[tiles];
+      U k[count];
       PKV_UNROLL
-      for (unsigned i = 0; i < tiles; i++) {
-        prefetch_lines<Isa>(next[i] + word * 64, 64);
-        k[i] = _mm512_xor_si512(_mm512_loadu_si512(at[i] + word * 64), sign);
+      for (unsigned i = 0; i < count; i++) {
+        if (i % vectors == 0) prefetch_lines<Isa>(ahead[i] + word * 64, 64);
+        k[i] = load_words<Isa>(tokens[i] + word * 64) ^ sign;
       }
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         const int32_t* const pair = bytes + r * query_stride + 2 * word;
-        const __m512i q_high = _mm512_set1_epi32(pair[0]), q_low = _mm512_set1_epi32(pair[1]);
+        const U q_high(static_cast<uint32_t>(pair[0])), q_low(static_cast<uint32_t>(pair[1]));
         PKV_UNROLL
-        for (unsigned i = 0; i < tiles; i++) {
-          high[i * rows + r] = _mm512_dpbusd_epi32(high[i * rows + r], k[i], q_high);
-          low[i * rows + r] = _mm512_dpbusd_epi32(low[i * rows + r], k[i], q_low);
+        for (unsigned i = 0; i < count; i++) {
+          high[i][r] = Isa::dot_bytes(high[i][r], k[i], q_high);
+          low[i][r] = Isa::dot_bytes(low[i][r], k[i], q_low);
         }
       }
     }
     PKV_UNROLL
-    for (unsigned i = 0; i < tiles; i++) {
-      prefetch_lines<Isa>(next[i] + size_t{dim} * tile_tokens, 64);
-      const __m512 scale = _mm512_loadu_ps(at[i] + size_t{dim} * tile_tokens);
+    for (unsigned i = 0; i < count; i++) {
+      if (i % vectors == 0) prefetch_lines<Isa>(ahead[i] + size_t{dim} * tile_tokens, 64);
+      const F scale = as_floats<Isa>(load_words<Isa>(tokens[i] + size_t{dim} * tile_tokens));
+      const unsigned tile = (first + i) / vectors, n = (first + i) % vectors;
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
-        const __m512i sum =
-            _mm512_add_epi32(_mm512_slli_epi32(high[i * rows + r], 8), low[i * rows + r]);
-        const __m512 row_scale =
-            _mm512_set1_ps(reinterpret_cast<const float*>(first)[r * query_stride]);
-        _mm512_store_ps(scores[i * rows + r],
-                        _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, row_scale)));
+        const F row_scale(reinterpret_cast<const float*>(query)[r * query_stride]);
+        (sum_of_bytes<Isa>(high[i][r], low[i][r]) * (scale * row_scale))
+            .store_aligned(scores[tile * rows + r] + n * F::size);
       }
     }
   }
@@ -76,26 +85,26 @@ struct VnniInt8KeyTile : IntegerKeyTile<Isa, PKV_INT8> {
 
 template <class Isa>
 struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
+  using Generic = IntegerValueTile<Isa, PKV_INT8>;
+
   template <unsigned rows, unsigned tiles>
   static void accumulate(TilePointers at, TilePointers next, const ScoreRow* weights, uint32_t dim,
                          float* out) {
     TileScales<Isa, 1> scales;
-    PKV_UNROLL
-    for (unsigned i = 0; i < tiles; i++) {
-      prefetch_lines<Isa>(next[i] + size_t{dim} * tile_tokens, 64);
-      scales[i][0][0] = _mm512_loadu_ps(at[i] + size_t{dim} * tile_tokens);
-    }
+    Generic::template load_scales<tiles>(at, next, dim, scales);
     Weights<rows, tiles> weight;
     // The bytes of each 4 tokens: the low bytes of tokens 0, 2, 1, 3, which is their order in V,
     // then their high bytes.
     const __m128i order = _mm_setr_epi8(0, 4, 2, 6, 1, 5, 3, 7, 8, 12, 10, 14, 9, 13, 11, 15);
     byte_weights<Isa, rows, tiles, 1>(weights, scales, 1, order, weight.w, weight.units);
-    // There are enough registers for the sums of 8 vectors of dims.
-    constexpr unsigned vectors = rows > 4 ? 1 : rows > 1 ? 2 : 4;
+    constexpr unsigned vectors = rows == 1                    ? 4
+                                 : 2 * rows <= Isa::byte_sums ? 2
+                                                              : 1,
+                       lanes = Floats<Isa>::size;
     uint32_t d = 0;
-    for (; d + vectors * 16 <= dim; d += vectors * 16)
+    for (; d + vectors * lanes <= dim; d += vectors * lanes)
       weight.template add<vectors>(at, next, d, dim, out);
-    for (; d < dim; d += 16) weight.template add<1>(at, next, d, dim, out);
+    for (; d < dim; d += lanes) weight.template add<1>(at, next, d, dim, out);
   }
 
  private:
@@ -108,29 +117,31 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
     template <unsigned vectors>
     [[gnu::always_inline]] void add(TilePointers at, TilePointers next, uint32_t d, uint32_t dim,
                                     float* out) const {
+      using U = Words<Isa>;
+      constexpr unsigned bytes = U::size * 4;
       const ByteWords* const words = reloaded(w[0]);
-      __m512i high[rows][vectors], low[rows][vectors];
+      Ints<Isa> high[rows][vectors], low[rows][vectors];
       PKV_UNROLL
       for (unsigned r = 0; r < rows; r++) {
         PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = _mm512_setzero_si512();
+        for (unsigned n = 0; n < vectors; n++) high[r][n] = low[r][n] = Ints<Isa>(0);
       }
       PKV_UNROLL
       for (unsigned part = 0; part < 4 * tiles; part++) {  // 4 tokens each
         const unsigned i = part / 4, quad = part % 4;
-        const size_t byte = (size_t{quad} * dim + d) * 4;
-        prefetch_lines<Isa>(next[i] + size_t{d} * tile_tokens + quad * vectors * 64, vectors * 64);
-        __m512i v[vectors];
+        prefetch_part<Isa, vectors * bytes>(next[i] + size_t{d} * tile_tokens, quad);
+        U v[vectors];
         PKV_UNROLL
-        for (unsigned n = 0; n < vectors; n++) v[n] = _mm512_loadu_si512(at[i] + byte + n * 64);
+        for (unsigned n = 0; n < vectors; n++)
+          v[n] = load_words<Isa>(at[i] + (size_t{quad} * dim + d) * 4 + n * bytes);
         PKV_UNROLL
         for (unsigned r = 0; r < rows; r++) {
-          const int32_t* const pair = words[i * rows + r] + 2 * quad;
-          const __m512i w_low = _mm512_set1_epi32(pair[0]), w_high = _mm512_set1_epi32(pair[1]);
+          const uint32_t* const pair = words[i * rows + r] + 2 * quad;
+          const U w_low(pair[0]), w_high(pair[1]);
           PKV_UNROLL
           for (unsigned n = 0; n < vectors; n++) {
-            low[r][n] = _mm512_dpbusd_epi32(low[r][n], w_low, v[n]);
-            high[r][n] = _mm512_dpbusd_epi32(high[r][n], w_high, v[n]);
+            low[r][n] = Isa::dot_bytes(low[r][n], w_low, v[n]);
+            high[r][n] = Isa::dot_bytes(high[r][n], w_high, v[n]);
           }
         }
       }
@@ -138,5 +149,10 @@ struct VnniInt8ValueTile : IntegerValueTile<Isa, PKV_INT8> {
     }
   };
 };
+
+template <MultipliesBytes Isa>
+struct KeyTile<Isa, PKV_INT8> : VnniInt8KeyTile<Isa> {};
+template <MultipliesBytes Isa>
+struct ValueTile<Isa, PKV_INT8> : VnniInt8ValueTile<Isa> {};
 
 }  // namespace pkv::kernels
