@@ -30,7 +30,7 @@ SCALARS = {
     "uint8_t": "byte",
     "unsigned char": "byte",
 }
-CAPITALS = "AVX2 AVX512 BF16 CA E4M3 E5M2 F16 F32 FP8 ID IO ISA KV LRU LSE NEON NONE OK SSE2 "
+CAPITALS = "AVX AVX2 AVX512 BF16 CA E4M3 E5M2 F16 F32 FP8 ID IO ISA KV LRU LSE NEON NONE OK SSE2 "
 CAPITALS += "TLS TTL VNNI"
 WORDS = {word.lower(): word for word in CAPITALS.split()}
 WORDS |= {"dtype": "DType", "ids": "IDs", "none": "None", "alibi": "ALiBi"}

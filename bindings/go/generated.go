@@ -141,7 +141,8 @@ const (
 )
 
 // ISA: Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2,
-// AVX512, AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
+// AVX512, AVX512_VNNI, AVX512_BF16, AMX; AVX_VNNI includes AVX2, and CPUs with AVX512 may lack it.
+// On Arm the order is NEON, NEON_DOT, NEON_BF16.
 type ISA int32
 
 // Values of ISA.
@@ -160,6 +161,7 @@ const (
 	ISANEON     ISA = 8  // Every Arm64 CPU has it.
 	ISANEONDot  ISA = 9  // NEON with DotProd.
 	ISANEONBF16 ISA = 10 // NEON with DotProd, BF16 and I8MM.
+	ISAAVXVNNI  ISA = 11 // AVX2 with AVX-VNNI, which is VNNI without AVX-512.
 )
 
 // Rotation: How rows of K and V are rotated before they are stored (not RoPE). A rotation spreads a

@@ -49,7 +49,8 @@ typedef enum pkv_layout PKV_ENUM {
 
 /**
  * Instruction sets. On x86 each one includes those before it in this order: SSE2, AVX2, AVX512,
- * AVX512_VNNI, AVX512_BF16, AMX. On Arm the order is NEON, NEON_DOT, NEON_BF16.
+ * AVX512_VNNI, AVX512_BF16, AMX; AVX_VNNI includes AVX2, and CPUs with AVX512 may lack it. On Arm
+ * the order is NEON, NEON_DOT, NEON_BF16.
  */
 typedef enum pkv_isa PKV_ENUM {
   PKV_ISA_AUTO = 0,        /**< The fastest that this CPU has. */
@@ -65,9 +66,10 @@ typedef enum pkv_isa PKV_ENUM {
    * (guide/threads.md).
    */
   PKV_ISA_AMX = 7,
-  PKV_ISA_NEON = 8,      /**< Every Arm64 CPU has it. */
-  PKV_ISA_NEON_DOT = 9,  /**< NEON with DotProd. */
-  PKV_ISA_NEON_BF16 = 10 /**< NEON with DotProd, BF16 and I8MM. */
+  PKV_ISA_NEON = 8,       /**< Every Arm64 CPU has it. */
+  PKV_ISA_NEON_DOT = 9,   /**< NEON with DotProd. */
+  PKV_ISA_NEON_BF16 = 10, /**< NEON with DotProd, BF16 and I8MM. */
+  PKV_ISA_AVX_VNNI = 11   /**< AVX2 with AVX-VNNI, which is VNNI without AVX-512. */
 } pkv_isa;
 
 /**

@@ -71,7 +71,8 @@ bool saves_tiles() noexcept;
 // Instructions of this CPU beyond those of every x86-64, if the system saves their registers.
 struct X86Features {
   bool avx;
-  bool avx2;  // with FMA and F16C
+  bool avx2;      // with FMA and F16C
+  bool avx_vnni;  // VNNI without AVX-512
   bool avx512f;
   bool avx512;      // also CD, DQ, BW and VL
   bool vnni, bf16;  // of AVX-512

@@ -103,7 +103,7 @@ void process_barrier() {}
 
 #if defined(__x86_64__)
 // macOS gives a thread the registers of AVX-512 at its first use, so XCR0, which compilers read,
-// does not show them. Macs have no AMX.
+// does not show them. Macs have no AVX-VNNI and no AMX.
 X86Features x86_features() noexcept {
   static const X86Features found = [] {
     unsigned a, b = 0, c = 0, d;

@@ -10,6 +10,7 @@ extern const Table scalar_table;
 #if defined(__x86_64__)
 extern const Table sse2_table;
 extern const Table avx2_table;
+extern const Table avx_vnni_table;
 extern const Table avx512_table;
 extern const Table avx512_vnni_table;
 extern const Table avx512_bf16_table;

@@ -32,7 +32,7 @@ struct Table {
 // (element_bits() for a dtype, isa_name() for an instruction set), and moves these ends.
 // The dtypes after last_dtype are those of rows that are only read.
 inline constexpr pkv_dtype last_dtype = PKV_FP8_E5M2, last_read_dtype = PKV_Q4_0;
-inline constexpr pkv_isa last_isa = PKV_ISA_NEON_BF16;
+inline constexpr pkv_isa last_isa = PKV_ISA_AVX_VNNI;
 
 // Returns whether K and V can be stored in the dtype.
 constexpr bool dtype_stored(pkv_dtype dtype) { return dtype >= PKV_F32 && dtype <= last_dtype; }

@@ -26,6 +26,8 @@ bool always() { return true; }
 #if defined(__x86_64__)
 bool has_avx2() { return os::x86_features().avx2; }
 
+bool has_avx_vnni() { return os::x86_features().avx_vnni; }
+
 bool has_avx512() {
   const os::X86Features features = os::x86_features();
   return features.avx2 && features.avx512;
@@ -48,16 +50,8 @@ bool has_tiles_of_bf16() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & amx_bf16) != 0 && (d & amx_tile) != 0;
 }
 
-// Zen 5 has AVX-VNNI, Zen 4 lacks it. clang 18 cannot ask for that by name. The answer is kept,
-// because cpuid traps in a virtual machine.
-bool is_zen5() {
-  static const bool has_avx_vnni = [] {
-    unsigned a, b, c, d;
-    constexpr unsigned avx_vnni = 1u << 4;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx_vnni) != 0;
-  }();
-  return has_avx512_bf16() && has_fast_bf16_dot() && has_avx_vnni;
-}
+// Zen 5 has AVX-VNNI, Zen 4 lacks it.
+bool is_zen5() { return has_avx512_bf16() && has_fast_bf16_dot() && has_avx_vnni(); }
 
 enum class Amx { unknown, none, refused, usable };
 
@@ -99,6 +93,7 @@ constexpr Candidate candidates[] = {
     {&avx512_bf16_table, has_avx512_bf16, has_fast_bf16_dot},
     {&avx512_vnni_table, has_avx512_vnni, always},
     {&avx512_table, has_avx512, always},
+    {&avx_vnni_table, has_avx_vnni, always},
     {&avx2_table, has_avx2, always},
     {&sse2_table, always, always},
 #elif defined(__aarch64__)
@@ -129,6 +124,8 @@ const char* isa_name(pkv_isa isa) {
       return "sse2";
     case PKV_ISA_AVX2:
       return "avx2";
+    case PKV_ISA_AVX_VNNI:
+      return "avx_vnni";
     case PKV_ISA_AVX512:
       return "avx512";
     case PKV_ISA_AVX512_BF16:

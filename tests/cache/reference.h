@@ -20,7 +20,7 @@
 //                rounding to its dtype
 //                + 2^-15 M |v| / scale of v for each position, where weights are rounded to
 //                integers (int8 and int4) and M is the largest p * scale of v in its 32 positions;
-//                128 for avx512_vnni and avx512_bf16, many rows
+//                128 for avx2, avx_vnni, avx512_vnni and avx512_bf16, many rows
 //                + 2^-8 sum(p |v|) where weights are rounded to bf16, for outputs of bf16:
 //                avx512_bf16, stored bf16 or few rows of fp8; neon_bf16, many rows of stored bf16;
 //                amx, many rows
@@ -203,7 +203,10 @@ class ReferenceRow {
 
   // The most tiles (of 16 tokens) whose weights have the same unit if they are rounded to integers.
   size_t tiles_of_unit() const {
-    return computed_by(PKV_ISA_AVX512_VNNI) || computed_by(PKV_ISA_AVX512_BF16) ? 8 : 2;
+    return computed_by(PKV_ISA_AVX2) || computed_by(PKV_ISA_AVX_VNNI) ||
+                   computed_by(PKV_ISA_AVX512_VNNI) || computed_by(PKV_ISA_AVX512_BF16)
+               ? 8
+               : 2;
   }
 
   // Computes the scores and their weights p, and the sum of exp(score - max) with the sink logit.

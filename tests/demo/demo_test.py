@@ -72,6 +72,7 @@ def case_expected():
         "scalar",
         "sse2",
         "avx2",
+        "avx_vnni",
         "avx512",
         "avx512_vnni",
         "avx512_bf16",

@@ -15,6 +15,7 @@ import sys
 TAGS = {
     "sse2": "Sse2Arch",
     "avx2": "Avx2Arch",
+    "avx_vnni": "AvxVnniArch",
     "avx512": "Avx512Arch",
     "avx512_vnni": "Avx512VnniArch",
     "avx512_bf16": "Avx512Bf16Arch",

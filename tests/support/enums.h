@@ -16,8 +16,9 @@ inline constexpr auto unknown_dtype =
 
 // The best one that a machine can run comes last.
 inline constexpr pkv_isa instruction_sets[] = {
-    PKV_ISA_SCALAR,      PKV_ISA_SSE2, PKV_ISA_AVX2, PKV_ISA_AVX512,   PKV_ISA_AVX512_VNNI,
-    PKV_ISA_AVX512_BF16, PKV_ISA_AMX,  PKV_ISA_NEON, PKV_ISA_NEON_DOT, PKV_ISA_NEON_BF16};
+    PKV_ISA_SCALAR, PKV_ISA_SSE2,        PKV_ISA_AVX2,        PKV_ISA_AVX_VNNI,
+    PKV_ISA_AVX512, PKV_ISA_AVX512_VNNI, PKV_ISA_AVX512_BF16, PKV_ISA_AMX,
+    PKV_ISA_NEON,   PKV_ISA_NEON_DOT,    PKV_ISA_NEON_BF16};
 inline constexpr auto unknown_isa =
     static_cast<pkv_isa>(PKV_ISA_SCALAR + std::size(instruction_sets));
 

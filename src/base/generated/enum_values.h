@@ -77,6 +77,7 @@ struct EnumValues<pkv_isa> {
       {PKV_ISA_NEON, "NEON"},
       {PKV_ISA_NEON_DOT, "NEON_DOT"},
       {PKV_ISA_NEON_BF16, "NEON_BF16"},
+      {PKV_ISA_AVX_VNNI, "AVX_VNNI"},
   };
 };
 
