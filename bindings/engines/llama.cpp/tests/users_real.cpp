@@ -1,6 +1,7 @@
-// Users of a real llama.cpp with a real model: "model", in $LLAMA_MODEL, computed by ggml's backends
-// in the folder $LLAMA_BACKENDS. All keys and values must be near those that are computed without
-// the library: a restored text is continued in batches of other sizes, which rounds differently.
+// Users of a real llama.cpp with a real model: "model", in $LLAMA_MODEL, computed by ggml's
+// backends in the folder $LLAMA_BACKENDS. All keys and values must be near those that are computed
+// without the library: a restored text is continued in batches of other sizes, which rounds
+// differently.
 #include <ggml-backend.h>
 #include <llama.h>
 
