@@ -104,7 +104,7 @@ class Step(BaseStep):
         _call("batch_write", self.batch, 0, self.tensors[0], self.tensors[1])
 
     def attend(self):
-        _call("batch_attend", self.batch, 0, None, self.tensors[2], self.tensors[3])
+        _call("batch_attend", self.batch, 0, None, self.tensors[2], self.tensors[3], None)
 
     def run(self):
         self.write()
