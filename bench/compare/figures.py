@@ -14,8 +14,8 @@ import kept
 from table import OURS, fastest
 
 LETTERS = {"OpenVINO": "O", "ONNX Runtime": "R", "PyTorch": "P", "vLLM": "V", "ggml": "G"}
-TYPES = ("f32", "f16", "bf16", "int8")
-GROUPS = (("f32",), ("f16", "bf16"), ("int8",))
+TYPES = ("f32", "f16", "bf16", "int8", "int4")
+GROUPS = (("f32",), ("f16",), ("f16", "bf16"), ("int8",), ("int4",))
 
 
 def condensed(report):
@@ -55,8 +55,8 @@ def shapes(milliseconds):
     for shape in sorted(milliseconds, key=lambda name: not name.startswith("decode")):
         cells = []
         for row in map(milliseconds[shape].get, TYPES):
-            name, ratio = _best(row)
-            cells.append(f"{_number(row[OURS])}, {_ratio(ratio)} {LETTERS[name]}")
+            name, ratio = _best(row) if row else ("", 0)
+            cells.append(f"{_number(row[OURS])}, {_ratio(ratio)} {LETTERS[name]}" if row else "-")
         rows.append([shape, *cells])
     kept.show(["shape", *TYPES], rows)
 
@@ -69,8 +69,10 @@ def means(milliseconds):
             of_shape[dtype]
             for shape, of_shape in milliseconds.items()
             for dtype in types
-            if shape.startswith(kind)
+            if shape.startswith(kind) and dtype in of_shape
         ]
+        if not found:
+            continue
         ratios = {n: [row[n] / row[OURS] for row in found if n in row] for n in LETTERS}
         cells = [_mean(ratios[n]) if len(ratios[n]) == len(found) else "-" for n in LETTERS]
         best = _mean([_best(row)[1] for row in found])

@@ -15,7 +15,8 @@ from peer import BaseStep, fastest
 NAME = "ggml"
 PACKAGE = None
 LIBRARIES = pathlib.Path(sys.prefix) / "ggml" / "bin"
-TYPES = {"f32": 0, "f16": 1, "bf16": 30, "int8": 8}  # int8 is Q8_0: a scale for 32 elements.
+TYPES = {"f32": 0, "f16": 1, "bf16": 30, "int8": 8, "int4": 2}
+# int8 is Q8_0 and int4 is Q4_0: a scale for 32 elements.
 I64 = 27
 
 _base = _cpu = None

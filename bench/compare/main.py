@@ -8,6 +8,7 @@ import time
 
 import command
 import machines
+import pkv
 import table
 import worker
 from shapes import ELEMENT_BYTES, QUICK, SHAPES, Rows
@@ -83,11 +84,18 @@ def run(options, names):
 def arguments():
     parser = command.parser("bench/peers", list(ELEMENT_BYTES))
     parser.add_argument("--only", metavar="NAME", default="")
+    engines = list(worker.ENGINES)
+    parser.add_argument("--engines", type=command.words, default=engines, metavar="LIST")
+    instruction_sets = [isa.name.lower() for isa in pkv.raw.Isa]
+    parser.add_argument("--isa", default=pkv.isa, choices=instruction_sets)
     parser.add_argument("--peaks", required=True, metavar="PROGRAM")
     options = command.parse(parser, list(ELEMENT_BYTES))
     if not any(options.only in s.name for s in SHAPES):
         names = "; ".join(s.name for s in SHAPES)
         parser.error(f"no shape has {options.only!r} in its name; there are: {names}")
+    if unknown := [name for name in options.engines if name not in engines]:
+        parser.error(f"no engine {unknown[0]}; there are {', '.join(engines)}")
+    pkv.isa = options.isa  # of the processes that are forked from this one
     return options
 
 
@@ -127,8 +135,9 @@ def added(report, file):
 
 def main():
     options = arguments()
-    names = {worker.name(module): module for module in worker.MODULES}
+    names = {worker.name(module): module for module in worker.modules(options.engines)}
     report = command.report(options) | {"commit": commit()}
+    report["machine"]["isa"] = options.isa
     report["peers"] = {
         name: worker.in_own_process(worker.version, module, options.library)
         for name, module in names.items()

@@ -19,14 +19,14 @@ def start(threads, library):
     _threads = threads
 
 
-def _model(shape, row_type, cache_type, quantised):
+def _model(shape, row_type, cache_type, bits):
     from onnx import TensorProto, helper
 
     def value(name, dtype, dims):
         return helper.make_tensor_value_info(name, dtype, dims)
 
     heads, kv_heads, dim = shape.query_heads, shape.kv_heads, shape.dim
-    cache = [shape.sessions, kv_heads, max(shape.lengths), dim]
+    cache = [shape.sessions, kv_heads, max(shape.lengths), dim // 2 if bits == 4 else dim]
     inputs = [value("query", row_type, [shape.sessions, shape.new, heads * dim])]
     inputs += [
         value(n, row_type, [shape.sessions, shape.new, kv_heads * dim]) for n in ("key", "value")
@@ -37,10 +37,10 @@ def _model(shape, row_type, cache_type, quantised):
         value("total_sequence_length", TensorProto.INT32, [1]),
     ]
     names, options = [i.name for i in inputs], {"num_heads": heads, "kv_num_heads": kv_heads}
-    if quantised:
+    if bits:
         inputs += [value(n, TensorProto.FLOAT, [kv_heads * dim]) for n in ("k_scale", "v_scale")]
         names += [""] * 5 + ["k_scale", "v_scale"]  # no rotary tables, positions, bias and sinks
-        options |= {"kv_cache_bit_width": 8}
+        options |= {"kv_cache_bit_width": bits}
         options |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
     outputs = [value("output", row_type, [shape.sessions, shape.new, heads * dim])]
     outputs += [value(n, cache_type, cache) for n in ("present_key", "present_value")]
@@ -62,12 +62,12 @@ class Step(BaseStep):
         row_type, numpy_type = TensorProto.FLOAT, np.float32
         if dtype == "f16":
             row_type, numpy_type = TensorProto.FLOAT16, np.float16
-        int8 = dtype == "int8"
-        cache_type = TensorProto.INT8 if int8 else row_type
+        bits = {"int8": 8, "int4": 4}.get(dtype)
+        cache_type = {8: TensorProto.INT8, 4: TensorProto.UINT8}.get(bits, row_type)
         options = ort.SessionOptions()
         options.intra_op_num_threads = _threads
         options.log_severity_level = 4
-        model = _model(shape, row_type, cache_type, int8)
+        model = _model(shape, row_type, cache_type, bits)
         self.session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.binding = self.session.io_binding()
 
@@ -81,16 +81,20 @@ class Step(BaseStep):
         for name, part in (("key", rows.k), ("value", rows.v)):
             bind(name, rows.new(shape, part).astype(numpy_type).reshape(per_session))
             # A static scale per channel, as calibration would find it.
-            scale = np.max([np.abs(r).max(axis=0) for r in part], axis=0) / np.float32(127)
+            largest = np.max([np.abs(r).max(axis=0) for r in part], axis=0)
+            scale = largest / np.float32(7 if bits == 4 else 127)
             dims = shape.sessions, shape.kv_heads, max(shape.lengths), shape.dim
-            cache = np.zeros(dims, np.int8 if int8 else numpy_type)
+            cache = np.zeros(dims, np.int8 if bits else numpy_type)
             for i, length in enumerate(shape.lengths):
                 past = part[i][: length - shape.new]
-                past = np.rint(past / scale) if int8 else past
+                past = np.rint(past / scale) if bits else past
                 cache[i, :, : length - shape.new] = past.transpose(1, 0, 2)
+            if bits == 4:
+                nibbles = (cache + 8).view(np.uint8)
+                cache = nibbles[..., ::2] | nibbles[..., 1::2] << 4
             buffer = bind(f"past_{name}", cache)
             self.binding.bind_ortvalue_output(f"present_{name}", buffer)
-            if int8:
+            if bits:
                 bind(f"{name[0]}_scale", scale.reshape(-1))
         bind("seqlens_k", np.array(shape.lengths, np.int32) - 1)
         bind("total_sequence_length", np.array([max(shape.lengths)], np.int32))

@@ -69,16 +69,16 @@ def _model(shape):
 
 
 def _options(dtype):
-    """Compile options to choose from: keys in 8 bits have a scale per channel (the default) or per
+    """Compile options to choose from: quantised keys have a scale per channel (the default) or per
     token.
     """
     options = {
-        "KV_CACHE_PRECISION": {"int8": "u8"}.get(dtype, dtype),
+        "KV_CACHE_PRECISION": {"int8": "u8", "int4": "u4"}.get(dtype, dtype),
         "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bf16" else "f32",
         "INFERENCE_NUM_THREADS": _threads,
         "PERFORMANCE_HINT": "LATENCY",
     }
-    modes = ("BY_CHANNEL", "BY_TOKEN") if dtype == "int8" else ()
+    modes = ("BY_CHANNEL", "BY_TOKEN") if dtype.startswith("int") else ()
     return [options | {"KEY_CACHE_QUANT_MODE": mode} for mode in modes] or [options]
 
 

@@ -16,6 +16,8 @@ NAME = "pagedkv"
 PACKAGE = None
 BLOCK = 16
 
+isa = "auto"
+
 _lib = None
 _threads = 0
 
@@ -73,6 +75,7 @@ class Step(BaseStep):
             c.sizeof(raw.CacheConfig),
             groups=c.addressof(model),
             block_size=BLOCK,
+            isa=raw.Isa[isa.upper()],
             threads=_threads,
             prefault=1,
         )

@@ -10,7 +10,7 @@ from table import fastest
 
 F = figure_file
 COLOURS = (F.BLUE, F.ORANGE, F.GREEN, F.PURPLE, F.RED, F.SKY)
-MARKERS = {"f32": "o", "f16": "s", "bf16": "D", "int8": "^"}
+MARKERS = {"f32": "o", "f16": "s", "bf16": "D", "int8": "^", "int4": "v"}
 
 
 def _panel(axes, results, names, amount, limit, unit):

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}
+ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1, "int4": 0.5}
 # Largest deviation from the float32 reference, over the largest element of the reference.
-TOLERANCE = {"f32": 2e-5, "f16": 5e-3, "bf16": 3e-2, "int8": 5e-2}
+TOLERANCE = {"f32": 2e-5, "f16": 5e-3, "bf16": 3e-2, "int8": 5e-2, "int4": 0.5}
 
 
 @dataclass(frozen=True)

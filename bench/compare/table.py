@@ -108,8 +108,8 @@ def show(report):
         "Times are of the fastest repetition. A step stores the new tokens and attends; PyTorch's\n"
         f"only attends. ratio: time of the best peer over that of {OURS}, above 1 if {OURS}\n"
         "is faster. of limit: of memory reads (decode) or f32 multiply-adds (prefill). spread:\n"
-        "largest interquartile range over median, the noise of the row. int8: K and V in 8 bits,\n"
-        "with the scales that each engine has.\n"
+        "largest interquartile range over median, the noise of the row. int8 and int4: K and V in\n"
+        "8 and 4 bits, with the scales that each engine has.\n"
     )
     _show_deviations(results, names)
     _show_skipped(results)

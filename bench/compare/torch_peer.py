@@ -20,8 +20,8 @@ class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         import torch
 
-        if dtype == "int8":
-            raise Unsupported("scaled_dot_product_attention has no int8 keys and values")
+        if dtype.startswith("int"):
+            raise Unsupported("scaled_dot_product_attention has no quantised keys and values")
         self.type = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
         self.shape = shape
         # Sessions of one length are one call; others are one call each, which needs no padding.

@@ -47,8 +47,8 @@ class Step(BaseStep):
     def __init__(self, shape, dtype, rows):
         import torch
 
-        if dtype == "int8":
-            raise Unsupported("the CPU backend has no int8 keys and values, only fp8")
+        if dtype.startswith("int"):
+            raise Unsupported("the CPU backend has no int8 or int4 keys and values, only fp8")
         self.shape = shape
         self.type = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype]
         amx = dtype == "bf16" and torch.cpu._is_amx_tile_supported()

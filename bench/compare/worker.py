@@ -10,8 +10,7 @@ import time
 import numpy as np
 from shapes import TOLERANCE
 
-PEERS = ("openvino", "onnxruntime", "torch", "vllm", "ggml")
-MODULES = ("pkv", *(f"{peer}_peer" for peer in PEERS))
+ENGINES = ("openvino", "onnxruntime", "torch", "vllm", "ggml")
 WRONG = "wrong output"
 fork = multiprocessing.get_context("fork")
 
@@ -120,6 +119,10 @@ def in_own_process(function, *args):
     """Returns the result of the function, which runs in a process that ends afterwards."""
     with fork.Pool(1) as pool:
         return pool.apply(function, args)
+
+
+def modules(engines):
+    return ["pkv", *(f"{engine}_peer" for engine in ENGINES if engine in engines)]
 
 
 def name(module):
