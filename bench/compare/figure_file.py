@@ -19,8 +19,8 @@ plt.rcParams |= {
 }
 FONT = "font-family: 'DejaVu Sans', 'Verdana', 'Arial', sans-serif"
 # Colours of Okabe and Ito, which colour-blind readers can distinguish.
-BLUE, ORANGE, GREEN, PURPLE, RED, SKY = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9",
+BLUE, ORANGE, GREEN, PURPLE, RED, SKY, YELLOW = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442",
 )  # fmt: skip
 GREY = "#444444"
 

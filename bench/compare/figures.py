@@ -14,6 +14,7 @@ import kept
 from table import OURS, fastest
 
 LETTERS = {"OpenVINO": "O", "ONNX Runtime": "R", "PyTorch": "P", "vLLM": "V", "ggml": "G"}
+LETTERS |= {"ik_llama.cpp": "I"}
 TYPES = ("f32", "f16", "bf16", "int8", "int4")
 GROUPS = (("f32",), ("f16",), ("f16", "bf16"), ("int8",), ("int4",))
 

@@ -9,7 +9,7 @@ from machines import UNITS
 from table import fastest
 
 F = figure_file
-COLOURS = (F.BLUE, F.ORANGE, F.GREEN, F.PURPLE, F.RED, F.SKY)
+COLOURS = (F.BLUE, F.ORANGE, F.GREEN, F.PURPLE, F.RED, F.SKY, F.YELLOW)
 MARKERS = {"f32": "o", "f16": "s", "bf16": "D", "int8": "^", "int4": "v"}
 
 

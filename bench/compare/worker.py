@@ -10,7 +10,7 @@ import time
 import numpy as np
 from shapes import TOLERANCE
 
-ENGINES = ("openvino", "onnxruntime", "torch", "vllm", "ggml")
+ENGINES = ("openvino", "onnxruntime", "torch", "vllm", "ggml", "ik")
 WRONG = "wrong output"
 fork = multiprocessing.get_context("fork")
 
