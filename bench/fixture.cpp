@@ -29,6 +29,7 @@ pkv_cache_config Geometry::config(const pkv_layer_group& layer_group) const {
   auto config = made<pkv_cache_config>();
   config.groups = &layer_group;
   config.threads = threads;
+  config.runner = runner;
   config.isa = isa == PKV_ISA_AUTO ? given_isa : isa;
   config.layout = layout;
   config.memory_directory = memory_directory;

@@ -37,6 +37,7 @@ struct Geometry {
   uint32_t extra = 128;  // tokens of room per session
   uint32_t block_size = 16;
   uint32_t threads = 0;
+  const pkv_runner* runner = nullptr;
   pkv_isa isa = PKV_ISA_AUTO;
   pkv_layout layout = PKV_LAYOUT_PACKED;
   pkv_rotation rotation = PKV_ROTATION_NONE;
@@ -192,6 +193,7 @@ int choose();
 std::filesystem::path find_trace(benchmark::State& state);
 
 // Registers the benchmarks of one file.
+void register_balance();
 void register_decode();
 void register_group_memory();
 void register_chosen_blocks();

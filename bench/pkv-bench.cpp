@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
     pkv::bench::register_chosen_blocks();
     pkv::bench::register_slow_tier();
     pkv::bench::register_prefill();
+    pkv::bench::register_balance();
     pkv::bench::register_write();
     pkv::bench::register_rotation();
     pkv::bench::register_bookkeeping();

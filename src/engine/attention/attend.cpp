@@ -142,7 +142,7 @@ void attend(Workers& workers, ScratchPool& pool, const kernels::Table& kernels,
   std::optional<const ChosenBlocks> chosen;
   if (call.params.chooses()) chosen.emplace(workers, kernels, call, whole, layer);
   const std::span<const Reading> readings = chosen ? chosen->readings() : whole.all();
-  const WorkSplit work(call, readings);
+  const WorkSplit work(call, readings, workers.threads());
   if (work.splits().empty()) return;
   const bool weighs = call.outputs.masses != nullptr;
   std::vector<float> own_lse;

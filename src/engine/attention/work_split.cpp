@@ -27,6 +27,10 @@ constexpr uint64_t split_flops = 1024 << 20;
 // have fewer bytes than this.
 constexpr uint64_t min_decode_splits = 4;
 constexpr uint64_t min_split_bytes = 256 << 10;
+// With more threads than that, a decode step has at least this many tasks for each, unless they
+// would have fewer bytes than this: else some threads would wait for others.
+constexpr uint64_t tasks_per_thread = 16;
+constexpr uint64_t min_task_bytes = 256 << 10;
 // Splits end at multiples of this position, so that the cuts do not move while a sequence grows.
 constexpr uint64_t cut_tokens = 256;
 // A shared prefix with fewer tokens is not worth a merge.
@@ -34,8 +38,10 @@ constexpr uint64_t min_shared_tokens = 128;
 
 }  // namespace
 
-WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings) : call_(call) {
-  for (const Reading& reading : readings) add_chunks(reading);
+WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings, unsigned threads)
+    : call_(call) {
+  const std::vector<uint32_t> heads = decode_heads(readings, threads);
+  for (size_t i = 0; i < readings.size(); i++) add_chunks(readings[i], heads[i]);
   std::vector<uint32_t> decode_chunks;  // only these may share splits
   for (uint32_t i = 0; i < chunks_.size(); i++) {
     const Reading& reading = *chunks_[i].reading;
@@ -60,10 +66,42 @@ WorkSplit::WorkSplit(const AttendCall& call, std::span<const Reading> readings) 
   place_results();
 }
 
-void WorkSplit::add_chunks(const Reading& reading) {
+// Returns how many KV heads each chunk of a decode step has, so that there are enough tasks for all
+// threads.
+std::vector<uint32_t> WorkSplit::decode_heads(std::span<const Reading> readings,
+                                              unsigned threads) const {
+  std::vector<uint32_t> heads(readings.size());
+  std::vector<uint64_t> tokens(readings.size());  // of a split
+  uint64_t splits = 0;
+  for (size_t i = 0; i < readings.size(); i++) {
+    const Reading& reading = readings[i];
+    if (reading.queries >= min_prompt_queries) continue;
+    uint64_t seen = std::max<uint64_t>(reading.length, 1);
+    if (reading.window != 0) seen = std::min<uint64_t>(seen, reading.window);
+    heads[i] = reading.head_end - reading.head_begin;
+    tokens[i] = std::min(seen, split_tokens(reading.queries * call_.shape.heads_per_kv_head(),
+                                            heads[i], seen, true));
+    splits += (seen + tokens[i] - 1) / tokens[i];
+  }
+  if (threads <= min_decode_splits || splits == 0) return heads;
+  const uint64_t parts = (tasks_per_thread * threads + splits - 1) / splits;
+  for (size_t i = 0; i < heads.size(); i++) {
+    if (heads[i] == 0) continue;
+    const uint64_t least = min_task_bytes / (tokens[i] * bytes_per_head()) + 1;
+    heads[i] = static_cast<uint32_t>(
+        std::min<uint64_t>(heads[i], std::max((heads[i] + parts - 1) / parts, least)));
+  }
+  return heads;
+}
+
+// Cuts queries, and KV heads into parts of `decode_heads` if they are those of a decode step.
+void WorkSplit::add_chunks(const Reading& reading, uint32_t decode_heads) {
   if (reading.queries < min_prompt_queries) {
-    chunks_.push_back(
-        {{&reading, 0, reading.queries, reading.head_begin, reading.head_end}, {}, {}});
+    for (uint32_t head = reading.head_begin; head < reading.head_end; head += decode_heads)
+      chunks_.push_back(
+          {{&reading, 0, reading.queries, head, std::min(head + decode_heads, reading.head_end)},
+           {},
+           {}});
     return;
   }
   const uint32_t queries = std::max(1u, max_stacked_rows / call_.shape.heads_per_kv_head());
@@ -157,13 +195,19 @@ void WorkSplit::add_shared_splits(std::span<const uint32_t> chunks, uint64_t beg
   }
 }
 
+// Returns the bytes of K and V that a token has in one KV head.
+uint64_t WorkSplit::bytes_per_head() const {
+  const AttendShape& shape = call_.shape;
+  return kernels::row_bytes(shape.key_dtype, shape.key_dim) +
+         kernels::row_bytes(shape.value_dtype, shape.value_dim);
+}
+
 // Returns the number of tokens of one split of `all` tokens: bytes limit it if there are few rows,
 // FLOPs if there are many. It depends on no other sequence.
 uint64_t WorkSplit::split_tokens(uint64_t rows_per_head, uint32_t heads, uint64_t all,
                                  bool decodes) const {
   const AttendShape& shape = call_.shape;
-  const uint64_t bytes = uint64_t{heads} * (kernels::row_bytes(shape.key_dtype, shape.key_dim) +
-                                            kernels::row_bytes(shape.value_dtype, shape.value_dim));
+  const uint64_t bytes = heads * bytes_per_head();
   const uint64_t flops = 2 * rows_per_head * heads * (shape.key_dim + shape.value_dim);
   uint64_t tokens = std::min(split_bytes / bytes, split_flops / flops);
   // A power of 2, so that the cuts rarely move while a sequence grows.
@@ -195,9 +239,10 @@ void WorkSplit::add_splits(std::span<const uint32_t> chunks, uint64_t begin, uin
   uint32_t queries = 0;
   for (const uint32_t chunk : chunks) queries += chunks_[chunk].queries;
   const QueryChunk& first = chunks_[chunks[0]];
-  const uint64_t tokens = split_tokens(uint64_t{queries} * call_.shape.heads_per_kv_head(),
-                                       first.head_end - first.head_begin, end - begin,
-                                       first.reading->queries < min_prompt_queries);
+  const bool decodes = first.reading->queries < min_prompt_queries;
+  const uint32_t heads = decodes ? first.reading->head_end - first.reading->head_begin : 1;
+  const uint64_t tokens = split_tokens(uint64_t{queries} * call_.shape.heads_per_kv_head(), heads,
+                                       end - begin, decodes);
   const kernels::QueryView* views = first.views();
   if (chunks.size() > 1) {  // the kernels need the views of all these chunks in a row
     std::vector<kernels::QueryView>& all = shared_views_.emplace_back();

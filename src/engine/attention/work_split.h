@@ -1,8 +1,9 @@
 // Cuts an attention call into tasks. Queries are cut into chunks. The positions that chunks see are
 // cut into KV splits: one task reads the K and V of a split once, for one or more chunks, and
-// computes a partial result for each. The partial results of a chunk are then merged in order. The
-// cuts depend only on shapes and block tables, never on the number of threads, so results do not
-// depend on it either.
+// computes a partial result for each. The partial results of a chunk are then merged in order.
+// Positions and queries are cut by shapes and block tables only, never by the number of threads, so
+// results do not depend on it either. Threads only decide how many KV heads a chunk of a decode
+// step has, each of which is computed by itself.
 #pragma once
 
 #include <span>
@@ -32,7 +33,7 @@ struct KvSplit {
 class WorkSplit {
  public:
   // The call and the readings must outlive it. Throws bad_alloc.
-  WorkSplit(const AttendCall& call, std::span<const Reading> readings);
+  WorkSplit(const AttendCall& call, std::span<const Reading> readings, unsigned threads);
 
   std::span<const SplitChunk> chunks() const { return chunks_; }
   std::span<const KvSplit> splits() const { return splits_; }
@@ -64,7 +65,8 @@ class WorkSplit {
     uint64_t compared, covered;
   };
 
-  void add_chunks(const Reading& reading);
+  std::vector<uint32_t> decode_heads(std::span<const Reading> readings, unsigned threads) const;
+  void add_chunks(const Reading& reading, uint32_t decode_heads);
   void split_by_prefix(std::span<uint32_t> chunks);
   void add_groups(const SharingChunks& group, std::vector<SharingChunks>& groups) const;
   uint64_t shareable_tokens(const Reading& reading) const;
@@ -72,6 +74,7 @@ class WorkSplit {
   void add_shared_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
   void add_own_splits(uint32_t chunk, uint64_t covered);
   void add_splits(std::span<const uint32_t> chunks, uint64_t begin, uint64_t end);
+  uint64_t bytes_per_head() const;
   uint64_t split_tokens(uint64_t rows_per_head, uint32_t heads, uint64_t all, bool decodes) const;
   void place_results();
 
