@@ -16,7 +16,7 @@ from table import OURS, fastest
 LETTERS = {"OpenVINO": "O", "ONNX Runtime": "R", "PyTorch": "P", "vLLM": "V", "ggml": "G"}
 LETTERS |= {"ik_llama.cpp": "I"}
 TYPES = ("f32", "f16", "bf16", "int8", "int4")
-GROUPS = (("f32",), ("f16",), ("f16", "bf16"), ("int8",), ("int4",))
+GROUPS = (("f32",), ("f16", "bf16"), ("int8",), ("int4",))
 
 
 def condensed(report):
@@ -50,39 +50,47 @@ def _mean(ratios):
     return _ratio(math.prod(ratios) ** (1 / len(ratios)))
 
 
+def _measured(types, milliseconds):
+    return [dtype for dtype in types if any(dtype in row for row in milliseconds.values())]
+
+
+def _peers(machine):
+    return [name for name in LETTERS if machine["peers"].get(name)]
+
+
 def shapes(milliseconds):
     """Our time, the time of the best peer over it, and the letter of that peer."""
+    types = _measured(TYPES, milliseconds)
     rows = []
     for shape in sorted(milliseconds, key=lambda name: not name.startswith("decode")):
         cells = []
-        for row in map(milliseconds[shape].get, TYPES):
-            name, ratio = _best(row) if row else ("", 0)
-            cells.append(f"{_number(row[OURS])}, {_ratio(ratio)} {LETTERS[name]}" if row else "-")
+        for row in map(milliseconds[shape].get, types):
+            name, ratio = _best(row)
+            cells.append(f"{_number(row[OURS])}, {_ratio(ratio)} {LETTERS[name]}")
         rows.append([shape, *cells])
-    kept.show(["shape", *TYPES], rows)
+    kept.show(["shape", *types], rows)
 
 
-def means(milliseconds):
+def means(machine):
     """Geometric means over the shapes of the time of each peer, and of the best one, over ours."""
-    rows = []
-    for kind, types in itertools.product(("decode", "prefill"), GROUPS):
+    milliseconds, names, rows = machine["milliseconds"], _peers(machine), []
+    groups = filter(None, [_measured(group, milliseconds) for group in GROUPS])
+    for kind, types in itertools.product(("decode", "prefill"), groups):
         found = [
             of_shape[dtype]
             for shape, of_shape in milliseconds.items()
             for dtype in types
-            if shape.startswith(kind) and dtype in of_shape
+            if shape.startswith(kind)
         ]
-        if not found:
-            continue
-        ratios = {n: [row[n] / row[OURS] for row in found if n in row] for n in LETTERS}
-        cells = [_mean(ratios[n]) if len(ratios[n]) == len(found) else "-" for n in LETTERS]
+        ratios = {n: [row[n] / row[OURS] for row in found if n in row] for n in names}
+        cells = [_mean(ratios[n]) if len(ratios[n]) == len(found) else "-" for n in names]
         best = _mean([_best(row)[1] for row in found])
         rows.append([f"{kind}, {' and '.join(types)}", best, *cells])
-    kept.show(["", "fastest", *LETTERS], rows)
+    kept.show(["", "fastest", *names], rows)
 
 
 def all_peers(machine):
-    names = [OURS, *[name for name in LETTERS if machine["peers"].get(name)]]
+    names = [OURS, *_peers(machine)]
     rows = []
     for shape, types in machine["milliseconds"].items():
         for dtype, row in types.items():
@@ -97,7 +105,7 @@ def main():
         rows = [row for types in machine["milliseconds"].values() for row in types.values()]
         # The oldest figures have only the best peer.
         if max(map(len, rows)) > 2:
-            means(machine["milliseconds"])
+            means(machine)
             all_peers(machine)
 
 
