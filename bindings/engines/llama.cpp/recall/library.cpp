@@ -199,8 +199,11 @@ struct pkv_llama_t {
   uint64_t kept_tokens(uint64_t n) const;
   std::optional<int32_t> spare_sequence(int32_t besides) const;
   uint64_t piece_tokens() const;
-  void keep(const Session& session, int32_t sequence, Range has, Range kept);
-  void restore(const Session& session, int32_t sequence, Range tokens);
+  std::vector<uint32_t> token_blocks(const Session& session) const;
+  void keep(const Session& session, const std::vector<uint32_t>& ids, int32_t sequence, Range has,
+            Range kept);
+  void restore(const Session& session, const std::vector<uint32_t>& ids, int32_t sequence,
+               Range tokens);
 };
 
 namespace {
@@ -364,29 +367,34 @@ void pkv_llama_t::remember(int32_t sequence, const pkv_prompt& prompt) {
   session.begin(cache, static_cast<uint32_t>(n - known));
   // The first of the new blocks may be a copy of one that is known in part: it is written again.
   const uint64_t begin = known / block_size * block_size;
-  if (!spare) keep(session, sequence, {0, prompt.n}, {begin, n});
+  const std::vector<uint32_t> ids = token_blocks(session);
+  if (!spare) keep(session, ids, sequence, {0, prompt.n}, {begin, n});
   for (uint64_t first = begin; spare && first < n; first += piece_tokens()) {
     const Range piece{first, std::min(n, first + piece_tokens())};
     const Emptying emptying{context, *spare};
     context.share(sequence, *spare, piece.first, piece.end);
-    keep(session, *spare, piece, piece);
+    keep(session, ids, *spare, piece, piece);
   }
   session.commit(prompt.tokens + known, n - known);
 }
 
+// Returns the blocks of a text's tokens; none if the model keeps nothing for each token.
+std::vector<uint32_t> pkv_llama_t::token_blocks(const Session& session) const {
+  return shape().form.tokens ? session.blocks(tokens_group) : std::vector<uint32_t>();
+}
+
 // Keeps the blocks of some of the tokens that a sequence has, and the end of the text if there are
 // ends.
-void pkv_llama_t::keep(const Session& session, int32_t sequence, Range has, Range kept) {
+void pkv_llama_t::keep(const Session& session, const std::vector<uint32_t>& ids, int32_t sequence,
+                       Range has, Range kept) {
   const Buffer bytes = context.read(sequence);
   const State state(bytes.bytes(), sequence, shape().form, static_cast<int32_t>(has.first));
   if (state.shape() != shape() || state.tokens() != has.end - has.first)
     fail(PKV_MISMATCH, "the state of sequence %d is not like that of its context", sequence);
-  if (shape().form.tokens) {
-    const std::vector<uint32_t> ids = session.blocks(tokens_group);
+  if (shape().form.tokens)
     for (uint64_t i = kept.first / block_size; i < kept.end / block_size; i++)
       state.cut(i * block_size - has.first, block_size, block_size,
                 blocks->at(tokens_group, ids[i]));
-  }
   if (has_ends()) state.cut_end(blocks->at(ends_group(), session.new_end(ends_group())));
 }
 
@@ -402,12 +410,13 @@ uint64_t pkv_llama_t::recall(int32_t sequence, const pkv_prompt& prompt) {
 
   const std::optional<int32_t> spare = spare_sequence(sequence);
   const uint64_t piece = spare ? std::min(known, piece_tokens()) : known;
-  restore(session, sequence, {0, piece});
+  const std::vector<uint32_t> ids = token_blocks(session);
+  restore(session, ids, sequence, {0, piece});
   try {
     for (uint64_t first = piece; first < known; first += piece) {
       const Emptying emptying{context, *spare};
       const uint64_t end = std::min(known, first + piece);
-      restore(session, *spare, {first, end});
+      restore(session, ids, *spare, {first, end});
       context.share(*spare, sequence, first, end);
     }
   } catch (...) {
@@ -419,17 +428,16 @@ uint64_t pkv_llama_t::recall(int32_t sequence, const pkv_prompt& prompt) {
 }
 
 // Gives some tokens of a text, and what else it has at their end, to an empty sequence.
-void pkv_llama_t::restore(const Session& session, int32_t sequence, Range tokens) {
+void pkv_llama_t::restore(const Session& session, const std::vector<uint32_t>& ids,
+                          int32_t sequence, Range tokens) {
   const auto [first, end] = tokens;
   const Buffer bytes = make_state(shape(), sequence, static_cast<uint32_t>(end - first),
                                   static_cast<uint32_t>(first));
   const State state(bytes.bytes(), sequence, shape().form, static_cast<int32_t>(first));
-  if (shape().form.tokens) {
-    const std::vector<uint32_t> ids = session.blocks(tokens_group);
+  if (shape().form.tokens)
     for (uint64_t at = first; at < end; at += block_size)
       state.paste(at - first, std::min<uint64_t>(block_size, end - at), block_size,
                   blocks->at(tokens_group, ids[at / block_size]));
-  }
   if (has_ends()) state.paste_end(blocks->at(ends_group(), session.blocks(ends_group()).back()));
   context.write(sequence, bytes);
 }

@@ -134,7 +134,7 @@ PKV_API pkv_status pkv_llama_close(pkv_llama llama);
  *
  * Statuses: INVALID_ARGUMENT (the sequence has another number of tokens), UNSUPPORTED (with ends:
  * their number is not a multiple of block_size), MISMATCH (its state is not like that of open, or
- * the beginning of its window was removed, or it has not one cell for each position), IO (llama.cpp
+ * the beginning of its window was removed, or it lacks the cell of a position), IO (llama.cpp
  * did not write the state), TOO_LARGE (with ends: the text has more tokens than the cache),
  * OUT_OF_BLOCKS (all are in use or being moved: try again later), OUT_OF_MEMORY.
  */

@@ -398,7 +398,7 @@ int32_t llama_memory_seq_pos_max(const Context* context, int32_t sequence) {
   return context->last_position(sequence);
 }
 void llama_memory_seq_cp(Context* context, int32_t from, int32_t to, int32_t first, int32_t end) {
-  context->copy(from, to, first, end);
+  if (!context->ignores_copies) context->copy(from, to, first, end);
 }
 bool llama_memory_seq_rm(Context* context, int32_t sequence, int32_t first, int32_t end) {
   if (first > 0 || end >= 0) fake::stop("only whole sequences are removed");

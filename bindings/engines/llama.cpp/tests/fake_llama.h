@@ -39,6 +39,8 @@ class Context {
   void fail(uint64_t k, int way) { calls_until_fault_ = k, way_ = way, struck = false; }
   bool struck = false;
   static constexpr int ways = 4;
+  // llama_memory_seq_cp does nothing, as for cells that belong to another context.
+  bool ignores_copies = false;
   // Called while llama_state_seq_get_data_ext or llama_state_seq_set_data_ext runs, with the size
   // of the state.
   void (*watch)(size_t bytes) = nullptr;

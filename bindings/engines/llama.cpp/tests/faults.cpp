@@ -201,6 +201,21 @@ void strike_everywhere(const std::string& kind, const Operation& operation) {
   chat.check_conversations();
 }
 
+// Pieces that llama.cpp does not share are noticed.
+void ignored_copies() {
+  Chat chat("tokens");
+  chat.converse();
+  chat.decode(2, chat.c);
+  chat.context.ignores_copies = true;
+  CHECK(chat.remember(2, chat.c, "") == PKV_IO && chat.context.has(2, chat.c));
+  chat.context.clear(2);
+  uint64_t length = 99;
+  CHECK(chat.recall(2, chat.b, "b", &length) == PKV_IO && length == 99);
+  for (const int32_t sequence : {2, 3}) CHECK(chat.context.length(sequence) == 0);
+  chat.context.ignores_copies = false;
+  chat.check_conversations();
+}
+
 // Calls of the store fail, items are lost or spoiled, and it is too small: texts in memory stay
 // right, and a new cache finds what is right or less.
 void stores(const std::string& kind) {
@@ -328,6 +343,7 @@ int main() {
     if (news == 0) news = memory::news;
     CHECK(memory::news == news);
   }
+  ignored_copies();
   CHECK(faults > 500 && errors > 400);
   std::printf("%llu faults, %llu errors\n", static_cast<unsigned long long>(faults),
               static_cast<unsigned long long>(errors));
